@@ -1,0 +1,21 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where things lie on a node. Constants, no knobs: every part of the product agrees by importing them from here."""
+from __future__ import annotations
+
+NODE_JSON = "/etc/podnet/node.json"
+"""The node's desired state and policy, written by the module `node`."""
+OPT = "/opt/podnet"
+"""Version folders of the runtime; `current` is a link to the one in use."""
+RUNTIME_LIB = OPT + "/current/lib"
+"""What a module puts on its path to find pyroute2 and ovsdbapp."""
+RUN = "/run/podnet"
+AGENT_SOCKET = RUN + "/agent.sock"
+STATE = "/var/lib/podnet"
+OVSDB = "unix:/run/openvswitch/db.sock"
+"""The endpoint of the node's Open vSwitch database."""
+CNI_BIN = "/opt/cni/bin"
+NODE_UNIT = "podnet-node.service"
+"""The boot unit that gives NICs and VLAN interfaces back what the kernel forgot."""
+UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
