@@ -1,0 +1,184 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A lab: LANs and nodes that end together."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from .lan import Lan, Nic
+from .light import Light
+from .node import Node
+from .proc import LABS, LabError
+from .space import clear_lab, labs_with_namespaces, netns_path, valid_name
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP while a lab stands: it ends the program like Ctrl-C, so that the lab is cleaned up."""
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise Terminated(f"signal {number}")
+
+
+class Lab:
+    """LANs and nodes under one name; leaving the context ends them, whatever happened in it.
+
+    Labs of other names may stand beside it, with the same addresses. A lab of the same name that was left behind is
+    cleared first; one that a living program holds raises LabError. `keep`: stand on after the program has ended.
+    """
+
+    def __init__(self, name: str, *, keep: bool = False) -> None:
+        self.name = valid_name(name)
+        self.keep = keep
+        self.folder = LABS / name
+        self.lans: dict[str, Lan] = {}
+        self.nodes: dict[str, Node] = {}
+        self._lock: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> Lab:
+        LABS.mkdir(parents=True, exist_ok=True)
+        clear_abandoned()
+        self._lock = _hold(self.name)
+        if self._lock is None:
+            raise LabError(f"lab {self.name} is in use by another program")
+        clear_lab(self.name)
+        self.folder.mkdir()
+        if self.keep:
+            (self.folder / "keep").touch()
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGHUP)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(keep=self.keep and kind is None)
+
+    def close(self, keep: bool = False) -> None:
+        """Ends the lab, or only this program's hold on it."""
+        try:
+            if not keep:
+                clear_lab(self.name)
+        finally:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            self._handlers = {}
+            if self._lock is not None:
+                if not keep:
+                    _lock_file(self.name).unlink(missing_ok=True)
+                os.close(self._lock)
+                self._lock = None
+
+    def lan(
+        self,
+        name: str,
+        *,
+        ipv4: str | None = None,
+        ipv6: str | None = None,
+        dhcp: bool = False,
+        mirror: bool = False,
+        mtu: int = 9000,
+    ) -> Lan:
+        """Makes a LAN; without addresses a mere switch. See `Lan`."""
+        lan = Lan(self.name, self._new(name), ipv4=ipv4, ipv6=ipv6, dhcp=dhcp, mirror=mirror, mtu=mtu)
+        lan.start()
+        self.lans[name] = lan
+        return lan
+
+    def light(self, name: str, *, nics: Sequence[Nic] = (), datapath: str = "netdev", ovs: bool = True) -> Light:
+        """Makes a light node. See `Light`."""
+        node = Light(self.name, self._new(name), nics, datapath, ovs)
+        node.start()
+        self._add(node)
+        return node
+
+    def _new(self, name: str) -> str:
+        if self._lock is None:
+            raise LabError(f"lab {self.name} is not open: use it in a with statement")
+        if name in self.lans or name in self.nodes or netns_path(self.name, name).exists():
+            raise LabError(f"lab {self.name} has a {name} already")
+        return name
+
+    def _add(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self._save()
+
+    def _save(self) -> None:
+        parts = {
+            "nodes": {
+                node.name: {"kind": getattr(node, "kind", ""), "address": node.address, "enter": node.enter()}
+                for node in self.nodes.values()
+            },
+            "lans": {lan.name: {"netns": lan.netns, "gateway": lan.gateway} for lan in self.lans.values()},
+        }
+        path = self.folder / "lab.json"
+        path.with_suffix(".new").write_text(json.dumps(parts, indent=1), encoding="utf-8")
+        path.with_suffix(".new").replace(path)
+
+
+def _lock_file(name: str) -> Path:
+    return LABS / f"{name}.lock"
+
+
+def _hold(name: str) -> int | None:
+    """Locks a lab's name for this program; None if another one has it."""
+    path = _lock_file(name)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)  # its last holder has just removed it
+
+
+def all_labs() -> list[str]:
+    """The names of the labs that stand or have left something."""
+    return sorted({path.stem for path in LABS.glob("*.lock")} | labs_with_namespaces())
+
+
+def is_held(name: str) -> bool:
+    """Whether a living program holds the lab."""
+    if not _lock_file(name).exists():
+        return False
+    descriptor = _hold(name)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False
+
+
+def clear(name: str) -> None:
+    """Ends a lab that no living program holds; raises LabError if one does."""
+    descriptor = _hold(name)
+    if descriptor is None:
+        raise LabError(f"lab {name} is in use by another program: end that first")
+    try:
+        clear_lab(name)
+        _lock_file(name).unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def clear_abandoned() -> None:
+    """Ends the labs of programs that were killed; not those that were to stand on."""
+    for name in (path.stem for path in LABS.glob("*.lock")):
+        if not (LABS / name / "keep").exists() and not is_held(name):
+            with contextlib.suppress(LabError):
+                clear(name)
