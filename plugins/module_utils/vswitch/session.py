@@ -43,7 +43,7 @@ SCHEMA = "Open_vSwitch"
 COLUMNS = {
     "Open_vSwitch": ["bridges", "next_cfg", "cur_cfg", "ovs_version", "datapath_types", "external_ids", "other_config"],
     "Bridge": [
-        "name", "ports", "datapath_type", "fail_mode", "stp_enable", "rstp_enable", "mirrors",
+        "name", "ports", "datapath_id", "datapath_type", "fail_mode", "stp_enable", "rstp_enable", "mirrors",
         "other_config", "external_ids",
     ],
     "Port": [
