@@ -1,0 +1,294 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The runtime on a node: version folders under /opt/podnet, and the links through which it is called.
+
+A version becomes visible by one rename, is switched by another, and the one before is kept for the way back. Links in
+the CNI folder come last, so that a container runtime never finds a plugin that cannot run. Only the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import DecodeError, PodnetError, RefusedError
+from .model.paths import CNI_BIN, OPT
+
+SCHEMA = 1
+"""Of manifest.json: keys may be added, a newer one is refused."""
+PYTHON = "/usr/bin/python3"
+PREVIOUS = "previous"
+COMPILE_TIMEOUT = 180.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the runtime lies on a node. `command` is the link for a person's path, or None."""
+
+    opt: str = OPT
+    bin_dir: str = CNI_BIN
+    python: str = PYTHON
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an archive brings: its version, its executables, and those that are CNI plugins."""
+
+    version: str
+    bin: tuple[str, ...]
+    cni: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Manifest:
+        """From manifest.json. Raises DecodeError for a newer schema, or a file that is none."""
+        if value.get("schema") != SCHEMA:
+            raise DecodeError(f"the runtime's manifest has schema {value.get('schema')!r}, known here is {SCHEMA}")
+        try:
+            return cls(str(value["version"]), tuple(value["bin"]), tuple(value["cni"]))
+        except (KeyError, TypeError) as error:
+            raise DecodeError(f"the runtime's manifest lacks {error}") from error
+
+
+@dataclass(frozen=True)
+class State:
+    """What is installed. `links` are those of ours outside of the version folders, with their targets."""
+
+    current: str | None = None
+    previous: str | None = None
+    versions: tuple[str, ...] = ()
+    python: str | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a module shows it; `versions` is left out, for it follows from the other two."""
+        return {
+            "current": self.current,
+            "previous": self.previous,
+            "python": self.python,
+            "links": dict(sorted(self.links.items())),
+        }
+
+
+def observe(place: Place) -> State:
+    """Reads what is installed."""
+    opt = Path(place.opt)
+    versions = [path.name for path in _entries(opt) if _is_version(path)]
+    current, previous = (_target(opt / name, versions) for name in ("current", PREVIOUS))
+    candidates = _entries(Path(place.bin_dir)) + ([Path(place.command)] if place.command else [])
+    links = {str(link): os.readlink(link) for link in candidates if _is_ours(link, opt)}
+    return State(current, previous, tuple(versions), _python_of(opt / current) if current else None, links)
+
+
+def manifest_of(place: Place, version: str) -> Manifest:
+    """The manifest of an installed version; `previous` is the one before. Raises PodnetError if it is not there."""
+    state = observe(place)
+    name = state.previous if version == PREVIOUS else version
+    if name is None or name not in state.versions:
+        there = ", ".join(state.versions) or "none"
+        raise PodnetError(f"the runtime {version} is not on this node", f"there are: {there}")
+    return Manifest.parse(json.loads((Path(place.opt) / name / "manifest.json").read_text(encoding="utf-8")))
+
+
+def read_manifest(archive: str) -> Manifest:
+    """The manifest of an archive. Raises DecodeError if the file is no runtime archive."""
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            return Manifest.parse(json.loads(zipped.read("manifest.json")))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DecodeError(f"{archive} is not a runtime archive: {error}") from error
+
+
+def wanted(state: State, place: Place, manifest: Manifest) -> State:
+    """What should be installed so that this version is in use: the plan's other half."""
+    opt = Path(place.opt)
+    links = {str(Path(place.bin_dir) / name): str(opt / "current" / "bin" / name) for name in manifest.cni}
+    if place.command:
+        links[place.command] = str(opt / "current" / "bin" / "podnet")
+    previous = state.previous if state.current in (None, manifest.version) else state.current
+    versions = {manifest.version, previous} - {None}
+    return State(manifest.version, previous, tuple(sorted(str(name) for name in versions)), place.python, links)
+
+
+def operations(before: State, after: State) -> list[str]:
+    """In words, in order, what leads from the one to the other; empty if nothing is to do."""
+    words = []
+    if after.current is not None and after.current not in before.versions:
+        words.append(f"unpack {after.current}")
+    elif after.current is not None and before.python != after.python and before.current == after.current:
+        words.append(f"launchers for {after.python}")
+    if before.current != after.current:
+        words.append(f"switch from {before.current or 'nothing'} to {after.current or 'nothing'}")
+    words += [f"link {link}" for link in after.links if before.links.get(link) != after.links[link]]
+    words += [f"unlink {link}" for link in before.links if link not in after.links]
+    words += [f"remove {version}" for version in before.versions if version not in after.versions]
+    return words
+
+
+def install(
+    archive: str | None,
+    opt: str = OPT,
+    bin_dir: str = CNI_BIN,
+    python: str = PYTHON,
+    command: str | None = None,
+    version: str | None = None,
+) -> tuple[State, State]:
+    """Puts a version in use, from its archive or, with `version`, one that is on the node already.
+
+    Gives what was and what is. Raises RefusedError where a link's place holds a file that is not ours, and PodnetError
+    if the interpreter cannot compile the files; what was in use stays so.
+    """
+    place = Place(opt, bin_dir, python, command)
+    before = observe(place)
+    if archive is None and version is None:
+        raise PodnetError("neither an archive nor a version is given")
+    manifest = manifest_of(place, version) if version is not None else read_manifest(str(archive))
+    after = wanted(before, place, manifest)
+    apply(place, before, after, manifest, archive)
+    return before, observe(place)
+
+
+def apply(place: Place, before: State, after: State, manifest: Manifest, archive: str | None) -> None:
+    """Does what `operations` says."""
+    for link in after.links:
+        check_free(link, place.opt)
+    folder = Path(place.opt) / manifest.version
+    if manifest.version not in before.versions:
+        if archive is None:
+            raise PodnetError(f"the runtime {manifest.version} is not on this node")
+        _unpack(archive, folder, manifest, place.python)
+    elif _python_of(folder) != place.python:
+        _write_launchers(folder, folder, manifest, place.python)
+    if before.current != after.current:
+        _relink(Path(place.opt) / "current", manifest.version)
+    if after.previous is not None and before.previous != after.previous:
+        _relink(Path(place.opt) / PREVIOUS, after.previous)
+    for link, target in after.links.items():
+        if before.links.get(link) != target:
+            _relink(Path(link), target)
+    for link in before.links:
+        if link not in after.links:
+            Path(link).unlink()
+    for version in before.versions:
+        if version not in after.versions:
+            shutil.rmtree(Path(place.opt) / version)
+
+
+def uninstall(opt: str = OPT, bin_dir: str = CNI_BIN, command: str | None = None) -> State:
+    """Removes the links, then all versions. Gives what was there. Nothing of ours there is success."""
+    place = Place(opt, bin_dir, command=command)
+    before = observe(place)
+    for link in before.links:
+        Path(link).unlink()
+    shutil.rmtree(opt, ignore_errors=True)
+    if Path(opt).exists():
+        raise PodnetError(f"{opt} could not be removed")
+    return before
+
+
+def check_free(link: str, opt: str) -> None:
+    """Raises RefusedError if something that is not ours is where this link should be."""
+    path = Path(link)
+    if os.path.lexists(path) and not _is_ours(path, Path(opt)):
+        raise RefusedError(f"{link} is there and not of podnet.ovs", "move it away, or choose another folder")
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _is_version(path: Path) -> bool:
+    return path.suffix != ".new" and not path.is_symlink() and (path / "manifest.json").is_file()
+
+
+def _target(link: Path, versions: list[str]) -> str | None:
+    name = os.readlink(link) if link.is_symlink() else ""
+    return name if name in versions else None
+
+
+def _is_ours(link: Path, opt: Path) -> bool:
+    return link.is_symlink() and os.readlink(link).startswith(f"{opt}/")
+
+
+def _python_of(folder: Path) -> str | None:
+    """The interpreter that the launchers of a version name."""
+    try:
+        first = (folder / "bin" / "podnet").read_text(encoding="utf-8").split("\n", 1)[0]
+    except OSError:
+        return None
+    return first[2:].split(" ")[0] if first.startswith("#!") else None
+
+
+def _unpack(archive: str, folder: Path, manifest: Manifest, python: str) -> None:
+    """Unpacks beside the version folder and renames, so that a half-written version is never taken for one."""
+    new = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True, mode=0o755)
+    with zipfile.ZipFile(archive) as zipped:
+        zipped.extractall(new)
+    for parent, folders, files in os.walk(new):
+        for name in folders:
+            os.chmod(os.path.join(parent, name), 0o755)
+        for name in files:
+            os.chmod(os.path.join(parent, name), 0o644)
+    os.chmod(new, 0o755)
+    _write_launchers(new, folder, manifest, python)
+    _compile(new / "lib", folder / "lib", python)
+    _sync(new)
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)
+    _sync(folder.parent)
+
+
+def _write_launchers(source: Path, final: Path, manifest: Manifest, python: str) -> None:
+    """Fills in the interpreter and the folder of the libraries; the templates stay beside them for the next time."""
+    for name in manifest.bin:
+        template = source / "bin" / f".{name}.in"
+        if not template.exists():
+            (source / "bin" / name).rename(template)
+        text = template.read_text(encoding="utf-8").replace("@PYTHON@", python).replace("@LIB@", str(final / "lib"))
+        new = source / "bin" / f".{name}.new"
+        new.write_text(text, encoding="utf-8")
+        new.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+        new.replace(source / "bin" / name)
+
+
+def _compile(lib: Path, final: Path, python: str) -> None:
+    """Byte-compiles under the interpreter that will run it. Its files never change, so their dates are not checked."""
+    command = [python, "-IS", "-m", "compileall", "-q", "-q", "--invalidation-mode", "unchecked-hash"]
+    command += ["-s", str(lib), "-p", str(final), str(lib)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PodnetError(
+            f"{python} does not run: {error}", "set podnet_python to the node's Python 3.9 or later"
+        ) from error
+    if done.returncode != 0:
+        raise PodnetError(f"{python} cannot compile the runtime: {done.stderr.strip() or done.stdout.strip()}")
+
+
+def _relink(link: Path, target: str) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    new = link.with_name(f".{link.name}.new")
+    if os.path.lexists(new):
+        new.unlink()
+    new.symlink_to(target)
+    new.replace(link)
+    _sync(link.parent)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
