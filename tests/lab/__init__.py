@@ -13,10 +13,11 @@
 
 from __future__ import annotations
 
+from .full import Full
 from .lab import Lab
 from .lan import Lan, Nic
 from .light import Light
 from .node import Node, Pod
 from .proc import CommandFailed, LabError, until
 
-__all__ = ["CommandFailed", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pod", "until"]
+__all__ = ["CommandFailed", "Full", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pod", "until"]

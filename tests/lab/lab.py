@@ -11,15 +11,17 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from .build import KEY
+from .full import Full
 from .lan import Lan, Nic
 from .light import Light
 from .node import Node
-from .proc import LABS, LabError
+from .proc import LABS, LabError, run
 from .space import clear_lab, labs_with_namespaces, netns_path, valid_name
 
 
@@ -70,6 +72,7 @@ class Lab:
         """Ends the lab, or only this program's hold on it."""
         try:
             if not keep:
+                self._end_ssh()
                 clear_lab(self.name)
         finally:
             for number, handler in self._handlers.items():
@@ -104,6 +107,79 @@ class Lab:
         self._add(node)
         return node
 
+    def full(
+        self,
+        name: str,
+        *,
+        suite: str = "bookworm",
+        nics: Sequence[Nic] = (),
+        datapath: str = "netdev",
+        wait: bool = True,
+    ) -> Full:
+        """Boots a full node. With `wait` false it still boots when this returns: see `Full.wait`."""
+        node = Full(self.name, self._new(name), nics, datapath, suite)
+        node.start()
+        if wait:
+            node.wait()
+        self._add(node)
+        return node
+
+    def inventory(self, groups: Mapping[str, Sequence[str]] | None = None) -> Path:
+        """Writes an Ansible inventory of the full nodes, group `nodes`, and gives its path.
+
+        `groups`: more groups, each with the names of its nodes.
+        """
+        lines = ["nodes:", "  hosts:"]
+        for node in self.nodes.values():
+            if isinstance(node, Full) and node.address:
+                lines.append(f"    {node.name}: {{ansible_host: {node.address}}}")
+        lines += [
+            "  vars:",
+            "    ansible_user: root",
+            "    ansible_python_interpreter: /usr/bin/python3",
+            f"    ansible_ssh_common_args: -F {self.ssh_config}",
+            f"    ansible_control_path_dir: {self.folder}/ssh",
+            "    ansible_pipelining: true",
+        ]
+        for group, names in (groups or {}).items():
+            lines += [f"{group}:", "  hosts:", *(f"    {name}:" for name in names)]
+        path = self.folder / "inventory.yml"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    @property
+    def ssh_config(self) -> Path:
+        """The configuration with which ssh reaches the full nodes, by name or address."""
+        return self.folder / "ssh_config"
+
+    def _write_ssh_config(self) -> None:
+        lines = []
+        for node in self.nodes.values():
+            port = next((port for port in node.ports.values() if port.ipv4()), None)
+            if isinstance(node, Full) and port is not None:
+                netns = netns_path(self.name, port.nic.lan.name)
+                dial = f"nsenter --net={netns} /usr/bin/python3 -I -S {Path(__file__).with_name('dial.py')} %h %p"
+                lines += [f"Host {node.name} {node.address}", f"  HostName {node.address}", f"  ProxyCommand {dial}"]
+        lines += [
+            "Host *",
+            "  ProxyUseFdpass yes",
+            "  User root",
+            f"  IdentityFile {KEY}",
+            "  IdentitiesOnly yes",
+            "  StrictHostKeyChecking no",
+            "  UserKnownHostsFile /dev/null",
+            "  LogLevel ERROR",
+            "  ConnectTimeout 10",
+            "  ServerAliveInterval 5",
+            "  ServerAliveCountMax 3",
+        ]
+        self.ssh_config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def _end_ssh(self) -> None:
+        for socket in (self.folder / "ssh").glob("*"):
+            words = ["ssh", "-F", str(self.ssh_config), "-o", f"ControlPath={socket}", "-O", "exit", "lab"]
+            run(words, check=False, timeout=10)
+
     def _new(self, name: str) -> str:
         if self._lock is None:
             raise LabError(f"lab {self.name} is not open: use it in a with statement")
@@ -113,6 +189,7 @@ class Lab:
 
     def _add(self, node: Node) -> None:
         self.nodes[node.name] = node
+        self._write_ssh_config()
         self._save()
 
     def _save(self) -> None:

@@ -104,7 +104,7 @@ class Node(Place):
             batch = "\n".join(lan.link_commands(port, self.netns_name))
             words.append(f"ip -n {lan.netns} -batch - <<'.'\n{batch}\n.")
             if self.datapath == "netdev":
-                # it reads the NIC through a packet socket: that must give it finished checksums and no oversized packets
+                # its packet socket must give it finished checksums and no oversized packets
                 words.append(f"nsenter --net=/run/netns/{lan.netns} ethtool -K {port.switch_port} tx off > /dev/null")
         dropped = [port.nic.name for port in self.ports.values() if port.nic.mode == "none"]
         if self.datapath == "netdev" and dropped:

@@ -67,10 +67,9 @@ def run(
     `timeout` seconds.
     """
     words = [str(word) for word in argv]
-    done = subprocess.run(
-        words, input=to_bytes(input), capture_output=True, timeout=timeout, env=env, cwd=cwd, check=False
-    )
-    out, err = (data.decode("utf-8", "surrogateescape") for data in (done.stdout, done.stderr))
+    data = to_bytes(input)
+    done = subprocess.run(words, input=data, capture_output=True, timeout=timeout, env=env, cwd=cwd, check=False)
+    out, err = (output.decode("utf-8", "surrogateescape") for output in (done.stdout, done.stderr))
     result = subprocess.CompletedProcess(words, done.returncode, out, err)
     if check and result.returncode:
         raise CommandFailed(result)

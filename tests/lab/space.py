@@ -94,27 +94,53 @@ def _pod_namespaces(pid: int) -> set[int]:
     return found
 
 
-def processes_in(parts: Iterable[Path]) -> set[int]:
-    """The processes in these network namespaces, in the mount namespaces of those, and in the pods made there."""
-    wanted = {_inode(path) for path in parts} - {0, _namespace(os.getpid(), "net")}
-    if not wanted:
-        return set()
-    own = {_namespace(1, "mnt"), _namespace(os.getpid(), "mnt"), 0}
-    host_nets = {_inode(path) for path in RUN_NETNS.iterdir()} | {_namespace(1, "net"), _namespace(os.getpid(), "net")}
+def cgroup_name(lab: str, part: str) -> str:
+    """The name of a part's control group, in each hierarchy that it is in."""
+    return f"podnet-{lab}-{part}"
+
+
+def _cgroups(lab: str, part: str) -> list[Path]:
+    top, name = Path("/sys/fs/cgroup"), cgroup_name(lab, part)
+    return [path for path in (top / name, top / "systemd" / name, top / "unified" / name) if path.is_dir()]
+
+
+def _in_cgroups(lab: str, part: str) -> set[int]:
+    found: set[int] = set()
+    for group in _cgroups(lab, part):
+        for path in group.rglob("cgroup.procs"):
+            with contextlib.suppress(OSError):
+                found.update(int(word) for word in path.read_text(encoding="utf-8").split())
+    return found
+
+
+def processes_in(lab: str, parts: Iterable[str]) -> set[int]:
+    """The processes in the namespaces and control groups of these parts of a lab, and in the pods made there."""
+    parts = list(parts)
+    apart = {os.getpid(), os.getppid(), 1}
+    found = {pid for part in parts for pid in _in_cgroups(lab, part)}
+    here = _namespace(os.getpid(), "net")
+    nets = {_inode(netns_path(lab, part)) for part in parts} - {0, here}
+    if not nets:
+        return found - apart
     seen = {pid: (_namespace(pid, "net"), _namespace(pid, "mnt")) for pid in _pids()}
-    mounts = {mnt for net, mnt in seen.values() if net in wanted} - own
-    for pid, (_net, mnt) in seen.items():
-        if mnt in mounts:
-            wanted |= _pod_namespaces(pid) - host_nets
-    return {pid for pid, (net, mnt) in seen.items() if net in wanted or mnt in mounts} - {os.getpid(), os.getppid(), 1}
+    mounts = {mnt for net, mnt in seen.values() if net in nets} - {
+        _namespace(1, "mnt"),
+        _namespace(os.getpid(), "mnt"),
+        0,
+    }
+    others = {_inode(path) for path in RUN_NETNS.iterdir()} | {_namespace(1, "net"), here}
+    for mount in mounts:
+        pid = next(pid for pid, (_net, mnt) in seen.items() if mnt == mount)
+        nets |= _pod_namespaces(pid) - others
+    return found | {pid for pid, (net, mnt) in seen.items() if net in nets or mnt in mounts} - apart
 
 
-def end_processes(parts: Iterable[Path], timeout: float = 10) -> None:
-    """Kills what runs in these namespaces and waits until it is gone; raises LabError if something stays."""
+def end_processes(lab: str, parts: Iterable[str], timeout: float = 10) -> None:
+    """Kills what runs in these parts of a lab and waits until it is gone; raises LabError if something stays."""
     parts = list(parts)
     end = time.monotonic() + timeout
     while True:
-        left = {pid for pid in processes_in(parts) if not _ended(pid)}
+        left = {pid for pid in processes_in(lab, parts) if not _ended(pid)}
         if not left:
             return
         if time.monotonic() > end:
@@ -125,45 +151,28 @@ def end_processes(parts: Iterable[Path], timeout: float = 10) -> None:
         time.sleep(0.005)
 
 
-def mounts_under(folder: Path) -> list[str]:
-    """Mount points at or under a folder, the deepest first."""
-    found = []
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
-        where = line.split()[4].encode().decode("unicode_escape")
-        if where == str(folder) or where.startswith(f"{folder}/"):
-            found.append(where)
-    return sorted(found, key=len, reverse=True)
-
-
-def remove_cgroups(name: str) -> None:
-    """Removes the control groups of that name, and those in them, wherever nodes put them."""
-    for top in Path("/sys/fs/cgroup").glob(name), Path("/sys/fs/cgroup").glob(f"*/{name}"):
-        for group in top:
-            for folder, _folders, _files in os.walk(group, topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
+def _remove_cgroups(lab: str, part: str) -> None:
+    for group in _cgroups(lab, part):
+        for folder, _folders, _files in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
 
 def clear_part(lab: str, part: str) -> None:
-    """Ends one part of a lab: its processes, mounts, namespace, control groups and folder. Nothing there is fine."""
+    """Ends one part of a lab: its processes, namespace, control groups and folder. Nothing there is fine."""
     path = netns_path(lab, part)
-    end_processes([path])
-    folder = LABS / lab / part
-    for where in mounts_under(folder):
-        run(["umount", "--lazy", where], check=False)
+    end_processes(lab, [part])
     if path.exists():
         run(["ip", "netns", "delete", path.name])
-    remove_cgroups(f"podnet-{lab}-{part}")
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove_cgroups(lab, part)
+    shutil.rmtree(LABS / lab / part, ignore_errors=True)
 
 
 def clear_lab(lab: str) -> None:
     """Ends all parts of a lab, whoever made them, and removes its folder."""
-    parts = parts_of(lab)
-    end_processes([netns_path(lab, part) for part in parts])
     folders = [path.name for path in (LABS / lab).iterdir() if path.is_dir()] if (LABS / lab).is_dir() else []
-    for part in sorted({*parts, *folders}):
+    parts = sorted({*parts_of(lab), *folders})
+    end_processes(lab, parts)
+    for part in parts:
         clear_part(lab, part)
-    for where in mounts_under(LABS / lab):
-        run(["umount", "--lazy", where], check=False)
     shutil.rmtree(LABS / lab, ignore_errors=True)
