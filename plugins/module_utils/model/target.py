@@ -193,6 +193,27 @@ def drop_port(state: State, bridge_name: str, name: str, kind: str) -> State:
     return _bare_local(state, bridge_name) if name == bridge_name else state.without_port(bridge_name, name)
 
 
+def marked_interfaces(state: State) -> tuple[str, ...]:
+    """The NICs of the node's uplinks and its host interfaces, by the owner marks."""
+    ports = [port for bridge in state.bridges.values() for port in bridge.ports.values() if _is_ours(port)]
+    return tuple(sorted(row.name for port in ports for row in port.interfaces))
+
+
+def restored(state: State) -> State:
+    """The state in which what the marks say holds in the kernel too. A link that is not there is passed over."""
+    for bridge in state.bridges.values():
+        for port in bridge.ports.values():
+            mark = Mark.parse(port.external_ids)
+            if mark is None or mark.owner != OWNER_NODE:
+                continue
+            for row in port.interfaces:
+                link = state.links.get(row.name)
+                if link is not None:
+                    addresses = link.addresses | frozenset(mark.addresses)
+                    state = state.with_link(replace(link, up=True, addresses=addresses))
+    return state
+
+
 def check_nic(state: State, name: str) -> None:
     """Raises RefusedError, or ConfigError, if a NIC cannot become part of a bridge without a loss."""
     link = state.links.get(name)
@@ -218,7 +239,7 @@ def check_nic(state: State, name: str) -> None:
     if link.master:
         raise RefusedError(f"{name} belongs to {link.master}", f"take it out of {link.master} first, or name that one")
     if link.children:
-        raise RefusedError(f"on {name} stand {_listed(link.children)}, which would lose their traffic", "remove them first")
+        raise RefusedError(f"{_listed(link.children)} on {name} would lose their traffic", "remove them first")
 
 
 def merge_vlans(present: PortRow | None, given: VlanSet, mode: str) -> VlanSet | None:
@@ -259,7 +280,10 @@ def interface_of(port: PortRow) -> Interface:
 
 
 def _purged(state: State, node: Node, force: bool) -> State:
-    wanted = {bridge.name: {item.name for item in (*bridge.uplinks, *bridge.interfaces)} for bridge in node.bridges}
+    wanted = {
+        bridge.name: {uplink.name for uplink in bridge.uplinks} | {interface.name for interface in bridge.interfaces}
+        for bridge in node.bridges
+    }
     for bridge in list(state.bridges.values()):
         if bridge.name not in wanted and Mark.parse(bridge.external_ids):
             state = drop_bridge(state, bridge.name, force)

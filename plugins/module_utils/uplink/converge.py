@@ -1,0 +1,109 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node becomes what was wished: observe, plan, apply, read back."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ..errors import OvsdbUnavailable, PodnetError
+from ..kernel.files import write_text
+from ..kernel.links import change_addresses, set_up, wait_for_addresses, wait_for_links
+from ..model import plan
+from ..model.paths import OVSDB
+from ..model.plan import Operation, Plan, plan_between
+from ..model.state import State
+from ..vswitch.bridges import change_switch, check_switch
+from ..vswitch.session import Session
+from .observe import observe
+
+Wish = Callable[[State], State]
+"""From what is to what should be; raises RefusedError or ConfigError for what cannot be."""
+
+
+def converge(wish: Wish, endpoint: str = OVSDB, check: bool = False, timeout: float = 15.0) -> Plan:
+    """Makes the wish true, and returns the plan that did it; with `check`, the plan that would.
+
+    `timeout` (seconds) bounds each wait for the switch. What fails half-way is taken back. Without a database, `check`
+    plans from an empty one and says so in a warning. Raises PodnetError.
+    """
+    try:
+        session = Session.open(endpoint, min(timeout, 5.0))
+    except OvsdbUnavailable as error:
+        if not check:
+            raise
+        state = observe(None)
+        warning = f"planned as if Open vSwitch were running and empty: {error.message}"
+        return replace(plan_between(state, wish(state)), warnings=(warning,))
+    with session:
+        before = observe(session)
+        todo = plan_between(before, wish(before))
+        if todo.operations and not check:
+            _carry_out(session, before, todo, timeout)
+            _read_back(session, wish, todo)
+        return todo
+
+
+def apply_links(operations: Iterable[Operation], timeout: float) -> None:
+    """Carries out what a plan has for the kernel. Raises KernelError, DeadlineExceeded."""
+    steps = [step for step in operations if step.kind in (plan.LINK, plan.ADDRESS)]
+    names = list(dict.fromkeys(step.name for step in steps))
+    wait_for_links(names, timeout)
+    added = {}
+    for name in names:
+        mine = [step for step in steps if step.name == name]
+        for step in mine:
+            if step.kind == plan.LINK:
+                set_up(name, step.action == plan.UP)
+        added[name] = [step.detail["address"] for step in mine if step.action == plan.ADD]
+        removed = [step.detail["address"] for step in mine if step.action == plan.REMOVE]
+        if added[name] or removed:
+            change_addresses(name, added[name], removed)
+    for name, addresses in added.items():
+        wait_for_addresses(name, [address for address in addresses if ":" in address])
+
+
+def _carry_out(session: Session, before: State, todo: Plan, timeout: float) -> None:
+    try:
+        change_switch(session, todo.operations, timeout)
+        check_switch(session, todo.operations, timeout)
+        apply_links(todo.operations, timeout)
+        for step in todo.operations:
+            if step.kind == plan.FILE:
+                write_text(step.name, step.detail["text"])
+    except PodnetError as error:
+        left = _take_back(session, before, todo)
+        if left:
+            error.message += f"; and what was done could not be taken back: {left}"
+        raise
+
+
+def _take_back(session: Session, before: State, todo: Plan) -> str:
+    """Undoes of the plan what was done of it. What others did meanwhile stays. Gives the reason if it fails."""
+    touched = {(step.kind, step.name) for step in todo.operations if step.kind != plan.FILE}
+    try:
+        back = [step for step in plan_between(observe(session), before).operations if (step.kind, step.name) in touched]
+        gone = {step.name for step in back if step.action == plan.REMOVE}
+        change_switch(session, back, 5.0, wait=False)
+        apply_links([step for step in back if step.name not in gone], 5.0)
+    except PodnetError as error:
+        return error.message
+    return ""
+
+
+def _read_back(session: Session, wish: Wish, done: Plan) -> None:
+    state = observe(session)
+    rest = plan_between(state, wish(state))
+    if rest.operations:
+        steps = ", ".join(f"{step.kind} {step.name} {step.action}" for step in rest.operations)
+        raise PodnetError(f"the node did not become what was asked for; still to do: {steps}", "run it again")
+    touched = {name for step in done.operations for name in (step.name, *step.detail.get("interfaces", {}))}
+    for name in sorted(touched & state.links.keys()):
+        owner = state.port_of(name)
+        row = owner[1].interface(name) if owner else None
+        mtu = state.links[name].mtu
+        if row and row.mtu_request not in (None, mtu):
+            raise PodnetError(
+                f"{name} has an MTU of {mtu} bytes and does not take {row.mtu_request}", "ask for one that it can do"
+            )

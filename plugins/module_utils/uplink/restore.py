@@ -1,0 +1,59 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""After a boot: the kernel gets back what it forgot, from the owner marks in the Open vSwitch database alone.
+
+Bridges, ports, VLANs and MTUs Open vSwitch restores itself; that NICs are up, and the addresses of host interfaces,
+it does not.
+"""
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ..errors import DeadlineExceeded, OvsdbUnavailable
+from ..kernel.links import wait_for_links
+from ..model.paths import OVSDB
+from ..model.plan import Operation, plan_between
+from ..model.target import marked_interfaces, restored
+from ..vswitch.session import Session
+from .converge import apply_links
+from .observe import observe
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was done, and which links of the node's uplinks and interfaces the kernel does not have."""
+
+    operations: tuple[Operation, ...]
+    missing: tuple[str, ...]
+
+
+def restore(endpoint: str = OVSDB, timeout: float = 30.0) -> Report:
+    """Puts the NICs of uplinks and the host interfaces up and gives the latter their addresses.
+
+    Waits up to `timeout` seconds for the database, and as long again for links that are not there yet.
+    Raises OvsdbUnavailable, KernelError.
+    """
+    with _patiently(endpoint, timeout) as session:
+        names = marked_interfaces(observe(session))
+        missing: tuple[str, ...] = ()
+        try:
+            wait_for_links(names, timeout)
+        except DeadlineExceeded:
+            missing = tuple(sorted(set(names) - set(observe(session).links)))
+        state = observe(session)
+        operations = plan_between(state, restored(state)).operations
+        apply_links(operations, timeout)
+        return Report(operations, missing)
+
+
+def _patiently(endpoint: str, timeout: float) -> Session:
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return Session.open(endpoint)
+        except OvsdbUnavailable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
