@@ -55,8 +55,6 @@ ExecStartPre=/usr/bin/ovs-vsctl --no-wait --timeout=5 set Open_vSwitch . other_c
 class Full(Node):
     """A node with systemd, ssh and apt, as a fresh installation: what it changes on its disk ends with it."""
 
-    kind = "full"
-
     def __init__(self, lab: str, name: str, nics: Sequence[Nic], datapath: str, suite: str) -> None:
         super().__init__(lab, name, nics, datapath)
         if suite not in SUITES:
@@ -107,10 +105,8 @@ class Full(Node):
 
     def leader(self) -> int:
         """The node's first process, a number of this machine; 0 while there is none."""
-        if self._leader and _is_first(self._leader):
-            return self._leader
-        inside = processes_in(self.lab, [self.name])
-        self._leader = next((pid for pid in sorted(inside) if _is_first(pid)), 0)
+        if not (self._leader and _is_first(self._leader)):
+            self._leader = leader_of(self.lab, self.name)
         return self._leader
 
     def enter(self) -> list[str]:
@@ -118,7 +114,7 @@ class Full(Node):
         leader = self.leader()
         if not leader:
             raise LabError(f"{self.name} is not up; its console is {self.folder}/console")
-        return ["nsenter", f"--target={leader}", "--all", "--"]
+        return enter_words(leader)
 
     def state(self) -> str:
         """What systemd says of the whole node: "running", "degraded", "starting" …; "" while it says nothing."""
@@ -187,6 +183,11 @@ class Full(Node):
                 self._process.wait(timeout=5)
 
 
+def enter_words(leader: int) -> list[str]:
+    """The words before a command that make it run in the node whose first process this is."""
+    return ["nsenter", f"--target={leader}", "--all", "--"]
+
+
 def network_file(port: Port) -> str:
     """systemd-networkd's configuration of a NIC; "" for one that it leaves alone."""
     match = f"[Match]\nName={port.nic.name}\n[Network]\n"
@@ -197,6 +198,11 @@ def network_file(port: Port) -> str:
         lines += [f"Gateway={gateway.ip}" for gateway in port.nic.lan.gateways]
         return match + "\n".join([*lines, "IPv6AcceptRA=no"]) + "\n"
     return ""
+
+
+def leader_of(lab: str, name: str) -> int:
+    """The first process of a full node, a number of this machine; 0 while there is none."""
+    return next((pid for pid in sorted(processes_in(lab, [name])) if _is_first(pid)), 0)
 
 
 def _is_first(pid: int) -> bool:

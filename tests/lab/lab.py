@@ -193,15 +193,12 @@ class Lab:
         self._save()
 
     def _save(self) -> None:
-        parts = {
-            "nodes": {
-                node.name: {"kind": getattr(node, "kind", ""), "address": node.address, "enter": node.enter()}
-                for node in self.nodes.values()
-            },
-            "lans": {lan.name: {"netns": lan.netns, "gateway": lan.gateway} for lan in self.lans.values()},
-        }
+        nodes = {}
+        for node in self.nodes.values():
+            kind = "full" if isinstance(node, Full) else "light"
+            nodes[node.name] = {"kind": kind, "address": node.address, "holder": getattr(node, "holder", 0)}
         path = self.folder / "lab.json"
-        path.with_suffix(".new").write_text(json.dumps(parts, indent=1), encoding="utf-8")
+        path.with_suffix(".new").write_text(json.dumps(nodes, indent=1), encoding="utf-8")
         path.with_suffix(".new").replace(path)
 
 

@@ -127,8 +127,6 @@ class Light(Node):
     default paths hold in it, Open vSwitch's too. Processes are the machine's, so that a test can end or freeze them.
     """
 
-    kind = "light"
-
     def __init__(self, lab: str, name: str, nics: Sequence[Nic], datapath: str = "netdev", ovs: bool = True) -> None:
         super().__init__(lab, name, nics, datapath)
         self.ovs = Ovs(self)
@@ -185,7 +183,7 @@ class Light(Node):
 
     def enter(self) -> list[str]:
         """In the node's namespaces; the command replaces `nsenter`, so that its process is the command's."""
-        return ["nsenter", f"--target={self.holder}", "--net", "--mount", "--uts", "--"]
+        return enter_words(self.holder)
 
     def host_path(self, path: str) -> Path:
         """The path on this machine at which a file of the node can be read."""
@@ -203,3 +201,8 @@ class Light(Node):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=5)
         assert not (RUN_NETNS / self.netns_name).exists()
+
+
+def enter_words(holder: int) -> list[str]:
+    """The words before a command that make it run in the node that this process holds."""
+    return ["nsenter", f"--target={holder}", "--net", "--mount", "--uts", "--"]
