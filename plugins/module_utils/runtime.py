@@ -58,6 +58,10 @@ class Manifest:
         except (KeyError, TypeError) as error:
             raise DecodeError(f"the runtime's manifest lacks {error}") from error
 
+    def to_dict(self) -> dict[str, Any]:
+        """What `parse` takes."""
+        return {"schema": SCHEMA, "version": self.version, "bin": list(self.bin), "cni": list(self.cni)}
+
 
 @dataclass(frozen=True)
 class State:

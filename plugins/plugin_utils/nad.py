@@ -1,0 +1,52 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pod networks as Kubernetes objects: NetworkAttachmentDefinitions, as the NPWG's specification v1.3 has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Network
+
+API_VERSION = "k8s.cni.cncf.io/v1"
+KIND = "NetworkAttachmentDefinition"
+DEFAULT_NAMESPACE = "default"
+CNI_TYPE = "podnet-ovs"
+
+
+def cni_config(network: Network) -> dict[str, Any]:
+    """The CNI configuration list of a pod network, its keys in a fixed order."""
+    plugin: dict[str, Any] = {"type": CNI_TYPE, "bridge": network.bridge}
+    if network.untagged:
+        plugin["untagged"] = True
+    else:
+        plugin["vlan"] = network.vlan
+    plugin.update({key: value for key, value in (("mtu", network.mtu), ("mac", network.mac)) if value is not None})
+    plugin.update({key: dict(value) for key, value in (("capabilities", network.capabilities),) if value})
+    if network.ipam:
+        plugin["ipam"] = dict(network.ipam)
+    return {"cniVersion": network.cni_version, "name": network.name, "plugins": [plugin]}
+
+
+def manifests(networks: Iterable[Network]) -> list[dict[str, Any]]:
+    """One manifest per pod network and namespace; a network without namespaces gets one in `default`."""
+    return [
+        _manifest(network, namespace)
+        for network in networks
+        for namespace in network.namespaces or (DEFAULT_NAMESPACE,)
+    ]
+
+
+def _manifest(network: Network, namespace: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": network.name, "namespace": namespace}
+    if network.annotations:
+        metadata["annotations"] = dict(sorted(network.annotations.items()))
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": metadata,
+        "spec": {"config": json.dumps(cni_config(network))},
+    }
