@@ -19,5 +19,6 @@ from .lan import Lan, Nic
 from .light import Light
 from .node import Node, Pod
 from .proc import CommandFailed, LabError, until
+from .vm import Vm
 
-__all__ = ["CommandFailed", "Full", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pod", "until"]
+__all__ = ["CommandFailed", "Full", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pod", "Vm", "until"]

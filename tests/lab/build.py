@@ -3,9 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Builds what nodes are made of: Debian roots, the packages that nodes may install, and the machine's kernel.
 
-python -m ansible_collections.podnet.ovs.tests.lab.build recipe|make bookworm|trixie|vm
-
-`dev/setup` calls it with the system's Python, before there is a virtual environment to speak of.
+`dev/setup` calls it through make.py.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 from .proc import KERNEL, MIRROR, PLAIN, ROOTS, STATE, LabError, run
 
 SUITES = ("bookworm", "trixie")
+PARTS = (*SUITES, "vm")
 KEY = ROOTS / "id"
 """The private ssh key that every full node lets in as root."""
 
@@ -104,6 +102,14 @@ def sources(suite: str) -> list[str]:
     if not lines:
         raise LabError("no Debian repository known: run apt-get update")
     return list(lines)
+
+
+def make(part: str) -> None:
+    """Builds a part: a suite's root and mirror, or the virtual machine's root and kernel."""
+    if part == "vm":
+        make_machine()
+    else:
+        make_root(part)
 
 
 def make_key() -> None:
@@ -228,19 +234,3 @@ def make_kernel() -> None:
     run(["sh", "-ec", "find . | cpio -o -H newc --quiet | gzip -1 > ../initrd.gz"], cwd=ram)
     shutil.rmtree(ram)
     replace(new, KERNEL)
-
-
-def main(words: list[str]) -> None:
-    """The command line that dev/setup uses."""
-    if len(words) != 2 or words[0] not in ("recipe", "make") or words[1] not in (*SUITES, "vm"):
-        sys.exit(__doc__)
-    if words[0] == "recipe":
-        print(recipe(words[1]))
-    elif words[1] == "vm":
-        make_machine()
-    else:
-        make_root(words[1])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

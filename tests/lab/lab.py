@@ -23,6 +23,7 @@ from .light import Light
 from .node import Node
 from .proc import LABS, LabError, run
 from .space import clear_lab, labs_with_namespaces, netns_path, valid_name
+from .vm import Vm
 
 
 class Terminated(KeyboardInterrupt):
@@ -46,6 +47,7 @@ class Lab:
         self.folder = LABS / name
         self.lans: dict[str, Lan] = {}
         self.nodes: dict[str, Node] = {}
+        self.machines: dict[str, Vm] = {}
         self._lock: int | None = None
         self._handlers: dict[int, Any] = {}
 
@@ -124,6 +126,13 @@ class Lab:
         self._add(node)
         return node
 
+    def vm(self, name: str = "vm", *, memory: int = 2048, cpus: int = 2) -> Vm:
+        """Switches on a virtual machine with a stock kernel; it still boots when this returns. See `Vm`."""
+        machine = Vm(self.name, self._new(name), memory=memory, cpus=cpus)
+        machine.start()
+        self.machines[name] = machine
+        return machine
+
     def inventory(self, groups: Mapping[str, Sequence[str]] | None = None) -> Path:
         """Writes an Ansible inventory of the full nodes, group `nodes`, and gives its path.
 
@@ -183,7 +192,7 @@ class Lab:
     def _new(self, name: str) -> str:
         if self._lock is None:
             raise LabError(f"lab {self.name} is not open: use it in a with statement")
-        if name in self.lans or name in self.nodes or netns_path(self.name, name).exists():
+        if name in {*self.lans, *self.nodes, *self.machines} or netns_path(self.name, name).exists():
             raise LabError(f"lab {self.name} has a {name} already")
         return name
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from .proc import LABS, LabError, run
+from .proc import LABS, LabError, run, until
 
 RUN_NETNS = Path("/run/netns")
 PREFIX = "podnet."
@@ -72,9 +72,9 @@ def _namespace(pid: int, kind: str) -> int:
 def _ended(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        return state in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except OSError:
         return True
-    return state in (b"Z", b"X")
 
 
 def _pids() -> Iterator[int]:
@@ -152,10 +152,14 @@ def end_processes(lab: str, parts: Iterable[str], timeout: float = 10) -> None:
 
 
 def _remove_cgroups(lab: str, part: str) -> None:
-    for group in _cgroups(lab, part):
-        for folder, _folders, _files in os.walk(group, topdown=False):
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
+    def gone() -> bool:
+        for group in _cgroups(lab, part):
+            for folder, _folders, _files in os.walk(group, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        return not _cgroups(lab, part)
+
+    until(gone, 5, f"the end of the control groups of {part}", 0.01)
 
 
 def clear_part(lab: str, part: str) -> None:
