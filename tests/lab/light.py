@@ -185,6 +185,19 @@ class Light(Node):
         """In the node's namespaces; the command replaces `nsenter`, so that its process is the command's."""
         return enter_words(self.holder)
 
+    def install_runtime(self) -> str:
+        """Puts the runtime of this tree into the node, as the product would, and gives its version."""
+        from .runtime import runtime
+
+        script = r"""
+        upper=$2/files/runtime work=$2/work/runtime
+        mkdir -p "$upper" "$work" /opt/podnet /opt/cni/bin
+        mount -t overlay -o "lowerdir=$1/podnet,upperdir=$upper,workdir=$work" podnet-lab /opt/podnet
+        cp -a "$1/cni/bin/." /opt/cni/bin/
+        readlink /opt/podnet/current
+        """
+        return self.run("sh", "-ec", script, "sh", runtime(), self.folder).stdout.strip()
+
     def host_path(self, path: str) -> Path:
         """The path on this machine at which a file of the node can be read."""
         return Path(f"/proc/{self.holder}/root{path}")

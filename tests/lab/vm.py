@@ -63,7 +63,15 @@ class Vm:
             folder.mkdir(parents=True)
         # the machine's folders are read-only there, and compiling a tree under emulation takes longer than running it
         run([sys.executable, "-m", "compileall", "-q", COLLECTION / "plugins", COLLECTION / "tests"], check=False)
-        shares = [("venv", "ro", STATE / "venv"), ("tree", "ro", TREE), ("wheels", "ro", STATE / "wheels")]
+        from .runtime import RUNTIMES, runtime
+
+        runtime()
+        shares = [
+            ("runtime", "ro", RUNTIMES),
+            ("venv", "ro", STATE / "venv"),
+            ("tree", "ro", TREE),
+            ("wheels", "ro", STATE / "wheels"),
+        ]
         shares.append(("output", "rw", self.output))
         lines = [f"{tag} {mode} {path}\n" for tag, mode, path in shares]
         (self.jobs / "shares").write_text("".join(lines), encoding="utf-8")
