@@ -36,8 +36,9 @@ class Operation:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For a module's result."""
-        return {"kind": self.kind, "name": self.name, "action": self.action, "detail": dict(self.detail)}
+        """For a module's result. The text of a file is left out: the diff has it."""
+        detail = {} if self.kind == FILE else dict(self.detail)
+        return {"kind": self.kind, "name": self.name, "action": self.action, "detail": detail}
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def plan_between(before: State, after: State, warnings: tuple[str, ...] = ()) ->
     links = {step.name for step in operations if step.kind in (LINK, ADDRESS)}
     shown |= {_bridge_of(state, name) for state in (before, after) for name in links}
     names = {step.name for step in operations}
+    for name in before.bridges.keys() ^ after.bridges.keys():
+        names |= set((before.bridges.get(name) or after.bridges[name]).ports)
     return Plan(operations, _render(before, shown, names), _render(after, shown, names), warnings)
 
 
@@ -130,7 +133,7 @@ def _link_steps(before: State, after: State) -> Iterator[Operation]:
 
 def _file_steps(before: State, after: State) -> Iterator[Operation]:
     if after.node_json is not None and after.node_json != before.node_json:
-        yield Operation(FILE, NODE_JSON, WRITE, {"text": after.node_json})
+        yield Operation(FILE, NODE_JSON, WRITE, {"text": after.node_json, "previous": before.node_json or ""})
 
 
 def _bare_local(name: str) -> PortRow:
@@ -202,8 +205,6 @@ def _render(state: State, bridges: set[str], names: set[str]) -> dict[str, Any]:
         shown["bridges"] = found
     if "Open_vSwitch" in names:
         shown["switch"] = dict(sorted(state.switch.items()))
-    if NODE_JSON in names:
-        shown["file"] = {NODE_JSON: state.node_json}
     return shown
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..errors import ConfigError, RefusedError
+from ..errors import ConfigError, DecodeError, RefusedError
 from .node import Bridge, Interface, Node, Uplink
 from .ownership import OWNER_NODE, Mark, foreign
 from .state import INTERNAL, SYSTEM_INTERFACE, BridgeRow, InterfaceRow, Link, PortRow, State
@@ -56,6 +56,16 @@ def node_state(state: State, node: Node, previous: Node | None = None, options: 
         for interface in bridge.interfaces:
             state = put_interface(state, bridge.name, interface, old.interface(interface.name) if old else None)
     return replace(state, node_json=node.to_json())
+
+
+def declared(state: State) -> Node | None:
+    """What node.json declares; None if there is none that can be read. Raises ConfigError for a newer release's."""
+    if state.node_json is None:
+        return None
+    try:
+        return Node.from_json(state.node_json)
+    except DecodeError:
+        return None
 
 
 def warnings_of(node: Node) -> tuple[str, ...]:
@@ -257,26 +267,25 @@ def merge_vlans(present: PortRow | None, given: VlanSet, mode: str) -> VlanSet |
     return rest
 
 
-def bridge_of(row: BridgeRow) -> Bridge:
-    """The bridge as it would be declared, without its uplinks and interfaces and without what `put_bridge` leaves."""
-    return Bridge(row.name, row.datapath_type, row.fail_mode, row.stp_enable, row.rstp_enable)
+def declaration_of_bridge(row: BridgeRow) -> dict[str, object]:
+    """What a wish that is silent about them keeps, in the words of `Bridge.parse`."""
+    return {
+        "datapath_type": row.datapath_type,
+        "fail_mode": row.fail_mode,
+        "stp": row.stp_enable,
+        "rstp": row.rstp_enable,
+    }
 
 
-def uplink_of(port: PortRow) -> Uplink:
-    """The uplink as it would be declared."""
-    return Uplink(
-        name=port.name,
-        nics=tuple(row.name for row in port.interfaces),
-        bond_mode=port.bond_mode,
-        lacp=port.lacp,
-        vlans=VlanSet.of(_vlans(port)) if port.trunks else None,
-        native_vlan=port.tag,
-    )
-
-
-def interface_of(port: PortRow) -> Interface:
-    """The interface as it would be declared; addresses, MTU and MAC are left as they are."""
-    return Interface(port.name, port.tag or None)
+def declaration_of_uplink(port: PortRow) -> dict[str, object]:
+    """What a wish that is silent about them keeps, in the words of `Uplink.parse`."""
+    return {
+        "nics": [row.name for row in port.interfaces],
+        "bond_mode": port.bond_mode,
+        "lacp": port.lacp,
+        "vlans": VlanSet.of(_vlans(port)) if port.trunks else None,
+        "native_vlan": port.tag,
+    }
 
 
 def _purged(state: State, node: Node, force: bool) -> State:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ..errors import OvsdbUnavailable, PodnetError
+from ..errors import DeadlineExceeded, OvsdbUnavailable, PodnetError
 from ..kernel.files import write_text
 from ..kernel.links import change_addresses, set_up, wait_for_addresses, wait_for_links
 from ..model import plan
 from ..model.paths import OVSDB
 from ..model.plan import Operation, Plan, plan_between
 from ..model.state import State
-from ..vswitch.bridges import change_switch, check_switch
+from ..vswitch.bridges import change_switch, check_switch, no_datapath, observe_switch
 from ..vswitch.session import Session
 from .observe import observe
 
@@ -22,27 +22,35 @@ Wish = Callable[[State], State]
 """From what is to what should be; raises RefusedError or ConfigError for what cannot be."""
 
 
-def converge(wish: Wish, endpoint: str = OVSDB, check: bool = False, timeout: float = 15.0) -> Plan:
+def converge(
+    wish: Wish, endpoint: str = OVSDB, check: bool = False, assume: Wish | None = None, timeout: float = 15.0
+) -> Plan:
     """Makes the wish true, and returns the plan that did it; with `check`, the plan that would.
 
     `timeout` (seconds) bounds each wait for the switch. What fails half-way is taken back. Without a database, `check`
-    plans from an empty one and says so in a warning. Raises PodnetError.
+    plans from an empty one and says so in a warning; `assume` adds to what is there what an earlier task would have
+    made. Raises PodnetError.
     """
+    assume = assume if check and assume else _as_it_is
     try:
         session = Session.open(endpoint, min(timeout, 5.0))
     except OvsdbUnavailable as error:
         if not check:
             raise
-        state = observe(None)
+        state = assume(observe(None))
         warning = f"planned as if Open vSwitch were running and empty: {error.message}"
         return replace(plan_between(state, wish(state)), warnings=(warning,))
     with session:
-        before = observe(session)
+        before = assume(observe(session))
         todo = plan_between(before, wish(before))
         if todo.operations and not check:
             _carry_out(session, before, todo, timeout)
             _read_back(session, wish, todo)
         return todo
+
+
+def _as_it_is(state: State) -> State:
+    return state
 
 
 def apply_links(operations: Iterable[Operation], timeout: float) -> None:
@@ -68,6 +76,7 @@ def _carry_out(session: Session, before: State, todo: Plan, timeout: float) -> N
     try:
         change_switch(session, todo.operations, timeout)
         check_switch(session, todo.operations, timeout)
+        _check_devices(session, todo)
         apply_links(todo.operations, timeout)
         for step in todo.operations:
             if step.kind == plan.FILE:
@@ -77,6 +86,17 @@ def _carry_out(session: Session, before: State, todo: Plan, timeout: float) -> N
         if left:
             error.message += f"; and what was done could not be taken back: {left}"
         raise
+
+
+def _check_devices(session: Session, todo: Plan) -> None:
+    """A bridge has a device in the kernel, or it has no datapath: the switch itself may still report what was."""
+    names = {step.name for step in todo.operations if step.kind == plan.BRIDGE and step.action != plan.REMOVE}
+    for bridge in observe_switch(session).bridges.values():
+        if bridge.name in names:
+            try:
+                wait_for_links([bridge.name], 1.0)
+            except DeadlineExceeded as error:
+                raise no_datapath(bridge.name, bridge.datapath_type) from error
 
 
 def _take_back(session: Session, before: State, todo: Plan) -> str:

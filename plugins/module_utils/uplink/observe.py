@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import DecodeError
 from ..kernel.files import read_text
 from ..kernel.links import observe_links
-from ..model.node import Node
 from ..model.paths import NODE_JSON
 from ..model.state import State
 from ..vswitch.bridges import observe_switch
@@ -21,12 +19,3 @@ def observe(session: Session | None) -> State:
     switch = observe_switch(session) if session else State()
     return replace(switch, links=observe_links(), node_json=read_text(NODE_JSON))
 
-
-def declared(state: State) -> Node | None:
-    """What node.json declares; None if there is none that can be read. Raises ConfigError for a newer release's."""
-    if state.node_json is None:
-        return None
-    try:
-        return Node.from_json(state.node_json)
-    except DecodeError:
-        return None

@@ -73,14 +73,16 @@ def _check_datapaths(tables: Mapping[str, Any], steps: list[Operation]) -> None:
     touched |= {str(step.detail["bridge"]) for step in steps if "bridge" in step.detail}
     for row in tables["Bridge"].rows.values():
         if row.name in touched and not row.datapath_id:
-            kind = row.datapath_type or "system"
-            raise OvsdbError(f"bridge {row.name} has no datapath: this node cannot run the type {kind}", _way_out(kind))
+            raise no_datapath(row.name, row.datapath_type or "system")
 
 
-def _way_out(kind: str) -> str:
-    if kind == NETDEV:
-        return "see /var/log/openvswitch/ovs-vswitchd.log"
-    return f"load the kernel module (modprobe openvswitch), or say datapath_type: {NETDEV} for the userspace datapath"
+def no_datapath(bridge: str, kind: str) -> OvsdbError:
+    """The error for a bridge whose datapath ovs-vswitchd could not make, with the way out."""
+    hint = f"load the kernel module (modprobe openvswitch), or say datapath_type: {NETDEV} for the userspace datapath"
+    return OvsdbError(
+        f"bridge {bridge} has no datapath: this node cannot run the type {kind}",
+        "see /var/log/openvswitch/ovs-vswitchd.log" if kind == NETDEV else hint,
+    )
 
 
 def _made(steps: list[Operation]) -> list[str]:
