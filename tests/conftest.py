@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Light
+    from ansible_collections.podnet.ovs.tests.lab import Lab, Pair
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,19 +49,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         yield made
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two light nodes, n1 and n2, whose eth1 are plugged into one switch."""
-
-    trunk: Lan
-    n1: Light
-    n2: Light
-
-
 @pytest.fixture(scope="module")
 def light_pair(lab: Lab, datapath: str) -> Pair:
     """Two light nodes without bridges, shared by the tests of one file."""
-    from ansible_collections.podnet.ovs.tests.lab import Nic
+    from ansible_collections.podnet.ovs.tests.lab import Nic, Pair
 
     trunk = lab.lan("trunk")
     n1, n2 = (lab.light(name, nics=[Nic("eth1", trunk)], datapath=datapath) for name in ("n1", "n2"))

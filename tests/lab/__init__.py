@@ -14,11 +14,11 @@
 from __future__ import annotations
 
 from .full import Full
-from .lab import Lab
+from .lab import Lab, Pair
 from .lan import Lan, Nic
 from .light import Light
 from .node import Node, Pod
 from .proc import CommandFailed, LabError, until
 from .vm import Vm
 
-__all__ = ["CommandFailed", "Full", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pod", "Vm", "until"]
+__all__ = ["CommandFailed", "Full", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pair", "Pod", "Vm", "until"]

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -32,6 +33,15 @@ class Terminated(KeyboardInterrupt):
 
 def _terminate(number: int, _frame: FrameType | None) -> None:
     raise Terminated(f"signal {number}")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two light nodes, n1 and n2, whose eth1 are plugged into one switch."""
+
+    trunk: Lan
+    n1: Light
+    n2: Light
 
 
 class Lab:

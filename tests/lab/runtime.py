@@ -59,7 +59,17 @@ def _make(folder: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
     archive = build_archive(COLLECTION, STATE / "wheels", new / "archive")
-    words = ["unshare", "--mount", "--propagation=private", "sh", "-ec", INSTALL, "install", archive.path, new]
+    words: list[str | Path] = [
+        "unshare",
+        "--mount",
+        "--propagation=private",
+        "sh",
+        "-ec",
+        INSTALL,
+        "install",
+        archive.path,
+        new,
+    ]
     run(words, env={**PLAIN, "PYTHONPATH": str(COLLECTION.parents[2])}, timeout=300)
     shutil.rmtree(new / "archive")
     new.rename(folder)
