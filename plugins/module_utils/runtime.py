@@ -130,8 +130,8 @@ def operations(before: State, after: State) -> list[str]:
         words.append(f"unpack {after.current}")
     elif after.current is not None and before.python != after.python and before.current == after.current:
         words.append(f"launchers for {after.python}")
-    if before.current != after.current:
-        words.append(f"switch from {before.current or 'nothing'} to {after.current or 'nothing'}")
+    if after.current is not None and before.current != after.current:
+        words.append(f"switch from {before.current or 'nothing'} to {after.current}")
     words += [f"link {link}" for link in after.links if before.links.get(link) != after.links[link]]
     words += [f"unlink {link}" for link in before.links if link not in after.links]
     words += [f"remove {version}" for version in before.versions if version not in after.versions]

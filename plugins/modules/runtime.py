@@ -9,7 +9,7 @@ module: runtime
 short_description: Install the podnet.ovs runtime on a node
 version_added: 0.1.0
 author:
-  - The podnet.ovs authors
+  - The podnet.ovs authors (@podnet)
 description:
   - The runtime is what runs on a node without Ansible, that is the CNI plugins, the agent, the command C(podnet), and
     the Python libraries that they need.
@@ -45,20 +45,8 @@ options:
       - Where a link to the command C(podnet) is kept for people. An empty text means nowhere.
     type: str
     default: /usr/local/bin/podnet
-attributes:
-  check_mode:
-    description: Can run in check_mode and return changed status without modifying the node.
-    support: full
-  diff_mode:
-    description: Returns what changed, or would change, in diff mode.
-    support: full
-  idempotent:
-    description: A second run in a row changes nothing.
-    support: full
-  platform:
-    description: The operating systems that it supports.
-    support: full
-    platforms: linux
+extends_documentation_fragment:
+  - podnet.ovs.attributes
 """
 
 EXAMPLES = r"""

@@ -9,7 +9,7 @@ The archive is a ZIP with
 - `bin/`: launchers, in which the node's interpreter and the place of `lib` are filled in at installation;
 - `manifest.json`: version, launchers, wheels.
 
-`ARCHIVE/lib` can be put on Python's path as it is. Equal inputs give equal bytes.
+Equal inputs give equal bytes.
 """
 
 from __future__ import annotations
