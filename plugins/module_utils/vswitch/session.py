@@ -5,6 +5,7 @@
 
 Nothing here waits without an end, whatever ovsdb-server or ovs-vswitchd does. All times are seconds.
 """
+
 from __future__ import annotations
 
 import errno
@@ -197,9 +198,7 @@ class Session:
 
     def close(self) -> None:
         """Ends the connection. A server that is frozen is not waited for."""
-        link = self.api.ovsdb_connection
-        if link.stop(1.0):
-            link.txns.close()
+        self.api.ovsdb_connection.stop(1.0)
 
     def __enter__(self) -> Session:
         return self
