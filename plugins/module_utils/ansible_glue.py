@@ -5,10 +5,12 @@
 
 What needs the runtime's packages is imported after they were put on the path, hence inside functions.
 """
+
 from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NoReturn
@@ -34,7 +36,11 @@ def require_runtime(module: AnsibleModule) -> None:
     Ends the module with `runtime_missing` if neither is there, upon which the action plugin sends them.
     """
     archive = module.params.get("_podnet_archive")
-    sys.path.insert(0, os.path.join(archive, "lib") if archive else RUNTIME_LIB)
+    if archive:
+        # unpacked, for packages look for their own metadata, and not inside a ZIP
+        with zipfile.ZipFile(archive) as zipped:
+            zipped.extractall(module.tmpdir)
+    sys.path.insert(0, os.path.join(module.tmpdir, "lib") if archive else RUNTIME_LIB)
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
         module.fail_json(

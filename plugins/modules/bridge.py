@@ -200,9 +200,7 @@ def argument_spec() -> dict[str, Any]:
 def wish_of(module: AnsibleModule) -> Callable[[State], State]:
     """What the options ask for."""
     name = module.params["name"]
-    options = Options(
-        other_config=module.params["other_config_mode"], external_ids=module.params["external_ids_mode"]
-    )
+    options = Options(other_config=module.params["other_config_mode"], external_ids=module.params["external_ids_mode"])
 
     def absent(state: State) -> State:
         return drop_bridge(state, name, module.params["force"])

@@ -6,6 +6,7 @@
 Every `parse` takes what YAML or JSON gave and raises ConfigError (UnsupportedField for a key that is not known) with
 the path of the bad value.
 """
+
 from __future__ import annotations
 
 import json
@@ -180,8 +181,10 @@ class Network:
             namespaces=_namespaces(table, path, ()),
             ipam=_ipam(table, path),
             cni_version=_choice(table, "cni_version", path, CNI_VERSIONS) or "1.0.0",
-            capabilities={key: _bool(_map(table, "capabilities", path), key, f"{path}.capabilities")
-                          for key in _map(table, "capabilities", path)},
+            capabilities={
+                key: _bool(_map(table, "capabilities", path), key, f"{path}.capabilities")
+                for key in _map(table, "capabilities", path)
+            },
             annotations=_strings(table, "annotations", path),
         )
         if (network.vlan is None) != network.untagged:
@@ -231,8 +234,9 @@ class Node:
         node = cls(
             bridges=_each(table, "bridges", path, Bridge.parse),
             networks=_each(table, "networks", path, Network.parse),
-            policy=tuple(Rule.parse(item, f"{_at(path, 'policy')}[{i}]")
-                         for i, item in enumerate(_list(table, "policy", path))),
+            policy=tuple(
+                Rule.parse(item, f"{_at(path, 'policy')}[{i}]") for i, item in enumerate(_list(table, "policy", path))
+            ),
             ovsdb=ovsdb,
         )
         _check_node(node, path)
@@ -313,8 +317,11 @@ def _check_node(node: Node, path: str) -> None:
         names = [(bridge.name, place)]
         for j, uplink in enumerate(bridge.uplinks):
             names += [(name, f"{place}.uplinks[{j}]") for name in {uplink.name, *uplink.nics}]
-        names += [(item.name, f"{place}.interfaces[{j}]") for j, item in enumerate(bridge.interfaces)
-                  if item.name != bridge.name]
+        names += [
+            (item.name, f"{place}.interfaces[{j}]")
+            for j, item in enumerate(bridge.interfaces)
+            if item.name != bridge.name
+        ]
         for name, where in names:
             if name in owners:
                 raise ConfigError(where, f"{name} is there already: {owners[name]}", "a name is used once on a node")
@@ -434,8 +441,9 @@ def _vlan_limit(value: object, path: str) -> int:
 def _dns_name(value: object, path: str, form: re.Pattern[str]) -> str:
     longest = 63 if form is _LABEL else 253
     if not isinstance(value, str) or len(value) > longest or not form.fullmatch(value):
-        raise ConfigError(path, f"{value!r} is not a name that Kubernetes takes",
-                          "lower case letters, digits and dashes (RFC 1123)")
+        raise ConfigError(
+            path, f"{value!r} is not a name that Kubernetes takes", "lower case letters, digits and dashes (RFC 1123)"
+        )
     return value
 
 

@@ -5,6 +5,7 @@
 
 Rows without the mark belong to somebody else and are never changed or removed unless the user named them.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

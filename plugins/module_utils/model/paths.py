@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where things lie on a node. Constants, no knobs: every part of the product agrees by importing them from here."""
+
 from __future__ import annotations
 
 NODE_JSON = "/etc/podnet/node.json"

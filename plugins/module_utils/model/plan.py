@@ -5,6 +5,7 @@
 
 `detail` of an operation is plain JSON and all that is needed to carry it out.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping

@@ -5,6 +5,7 @@
 
 Fields that the switch or the kernel report, and that nobody sets, do not count when two states are compared.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -6,6 +6,7 @@
 `put_*` and `drop_*` change one thing and leave the rest; `node_state` is all of them together. What lacks the owner
 mark is changed only if the wish names it.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -77,8 +78,11 @@ def warnings_of(node: Node) -> tuple[str, ...]:
         carried = {vlan for uplink in bridge.uplinks for vlan in (*(uplink.vlans or ()), uplink.native_vlan)}
         users = [(f"network {item.name}", item.vlan) for item in node.networks if item.bridge == bridge.name]
         users += [(f"interface {item.name}", item.vlan) for item in bridge.interfaces]
-        found += [f"{user} is on VLAN {vlan} of {bridge.name}, which none of its uplinks carries"
-                  for user, vlan in users if vlan is not None and vlan not in carried]
+        found += [
+            f"{user} is on VLAN {vlan} of {bridge.name}, which none of its uplinks carries"
+            for user, vlan in users
+            if vlan is not None and vlan not in carried
+        ]
     return tuple(found)
 
 
@@ -96,8 +100,9 @@ def put_bridge(state: State, bridge: Bridge, previous: Bridge | None = None, opt
     if bridge.mac is not None:
         wanted[HWADDR] = bridge.mac
     given_up = set(previous.other_config) | ({HWADDR} if previous.mac else set()) if previous else set()
-    ids = _merged(foreign(row.external_ids), bridge.external_ids, previous.external_ids if previous else (),
-                  options.external_ids)
+    ids = _merged(
+        foreign(row.external_ids), bridge.external_ids, previous.external_ids if previous else (), options.external_ids
+    )
     row = replace(
         row,
         datapath_type=bridge.datapath_type,

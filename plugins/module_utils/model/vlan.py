@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """VLAN sets: one parser for every form in which users and databases write them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -6,6 +6,7 @@
 Bridges, ports, VLANs and MTUs Open vSwitch restores itself; that NICs are up, and the addresses of host interfaces,
 it does not.
 """
+
 from __future__ import annotations
 
 import time

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The owner mark under the name of the place where it is written; the plan needs it too, so it lives in the model."""
+
 from __future__ import annotations
 
 from ..model.ownership import (

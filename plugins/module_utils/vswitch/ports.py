@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ports of bridges: read as values, changed by the operations of a plan. One with several interfaces is a bond."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -33,8 +34,11 @@ def port_commands(api: Any, step: Operation) -> Iterator[Any]:
         yield api.del_port(step.name, bridge=step.detail["bridge"])
         return
     interfaces = step.detail.get("interfaces", {})
-    made = {name: _new_interface(api, name, change) for name, change in interfaces.items()
-            if change["action"] == plan.CREATE}
+    made = {
+        name: _new_interface(api, name, change)
+        for name, change in interfaces.items()
+        if change["action"] == plan.CREATE
+    }
     yield from made.values()
     if step.action == plan.CREATE:
         # A tuple: ovsdbapp would put the rows of the first try into a list, and find them stale in the second.
