@@ -43,11 +43,8 @@ def require_runtime(module: AnsibleModule) -> None:
     sys.path.insert(0, os.path.join(module.tmpdir, "lib") if archive else RUNTIME_LIB)
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:
-        module.fail_json(
-            msg=f"the runtime of podnet.ovs is not on this node: no {' and no '.join(missing)} in {sys.path[0]}",
-            hint="run the role podnet.ovs.runtime",
-            runtime_missing=True,
-        )
+        found = f"the runtime of podnet.ovs is not on this node: no {' and no '.join(missing)} in {sys.path[0]}"
+        fail(module, PodnetError(found, "run the role podnet.ovs.runtime"), runtime_missing=True)
 
 
 def run(module: AnsibleModule, wish: Callable[[State], State], warnings: tuple[str, ...] = ()) -> None:
@@ -90,10 +87,10 @@ def look(module: AnsibleModule) -> tuple[State, list[str]]:
         fail(module, error)
 
 
-def fail(module: AnsibleModule, error: PodnetError) -> NoReturn:
+def fail(module: AnsibleModule, error: PodnetError, **more: Any) -> NoReturn:
     """Ends the module with the error's message and its hint."""
-    module.fail_json(msg=str(error), hint=error.hint)
-    raise SystemExit(1)
+    module.fail_json(msg=str(error), hint=error.hint, **more)
+    raise SystemExit(1)  # for those who check types: Ansible does not say that it never comes back
 
 
 def result_of(plan: Plan) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -43,9 +44,10 @@ def converge(
         return replace(plan_between(state, wish(state)), warnings=(warning,))
     with session:
         before = assume(observe(session))
-        todo = plan_between(before, wish(before))
+        wanted = wish(before)
+        todo = plan_between(before, wanted)
         if todo.operations and not check:
-            _carry_out(session, before, todo, timeout)
+            _carry_out(session, before, wanted, todo, timeout)
             _read_back(session, wish, todo)
         return todo
 
@@ -73,12 +75,12 @@ def apply_links(operations: Iterable[Operation], timeout: float) -> None:
         wait_for_addresses(name, [address for address in addresses if ":" in address])
 
 
-def _carry_out(session: Session, before: State, todo: Plan, timeout: float) -> None:
+def _carry_out(session: Session, before: State, wanted: State, todo: Plan, timeout: float) -> None:
     try:
         change_switch(session, todo.operations, timeout)
         check_switch(session, todo.operations, timeout)
         _check_devices(session, todo)
-        apply_links(todo.operations, timeout)
+        apply_links(_link_steps(observe(session), wanted, todo), timeout)
         for step in todo.operations:
             if step.kind == plan.FILE:
                 write_text(step.name, step.detail["text"])
@@ -87,6 +89,17 @@ def _carry_out(session: Session, before: State, todo: Plan, timeout: float) -> N
         if left:
             error.message += f"; and what was done could not be taken back: {left}"
         raise
+
+
+def _link_steps(now: State, wanted: State, todo: Plan) -> list[Operation]:
+    """What the kernel still lacks. A new datapath makes all devices of a bridge anew, not only those of the plan."""
+    bridges = {step.name for step in todo.operations if step.kind == plan.BRIDGE}
+    names = {step.name for step in todo.operations}
+    for bridge in wanted.bridges.values():
+        if bridge.name in bridges:
+            names |= {row.name for port in bridge.ports.values() for row in port.interfaces}
+    steps = plan_between(now, wanted).operations
+    return [step for step in steps if step.kind in (plan.LINK, plan.ADDRESS) and step.name in names]
 
 
 def _check_devices(session: Session, todo: Plan) -> None:
@@ -105,9 +118,9 @@ def _take_back(session: Session, before: State, todo: Plan) -> str:
     touched = {(step.kind, step.name) for step in todo.operations if step.kind != plan.FILE}
     try:
         back = [step for step in plan_between(observe(session), before).operations if (step.kind, step.name) in touched]
-        gone = {step.name for step in back if step.action == plan.REMOVE}
-        change_switch(session, back, 5.0, wait=False)
-        apply_links([step for step in back if step.name not in gone], 5.0)
+        with contextlib.suppress(DeadlineExceeded):  # the rows are back; that ovs-vswitchd is late is known by now
+            change_switch(session, back, 5.0)
+        apply_links(_link_steps(observe(session), before, todo), 5.0)
     except PodnetError as error:
         return error.message
     return ""
