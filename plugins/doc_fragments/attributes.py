@@ -59,6 +59,10 @@ options:
       - Where the node's Open vSwitch database listens, V(unix:) and the path of its socket.
     type: str
     default: unix:/run/openvswitch/db.sock
+  _podnet_archive:
+    description:
+      - Set by the collection itself, where the runtime's libraries travel with the module. Not for tasks.
+    type: path
 attributes:
   action_group:
     description: Use C(group/podnet.ovs.ovs) in C(module_defaults) to set the options of all modules of this group.

@@ -54,7 +54,7 @@ uplinks:
   returned: success
   type: dict
   sample:
-    eth1: {bridge: br-pod, nics: {eth1: up}, vlans: 100,200, native_vlan: null, owned: true}
+    eth1: {bridge: br-pod, nics: {eth1: up}, vlans: "100,200", native_vlan: null, owned: true}
 interfaces:
   description: The node's own interfaces on bridges, by name.
   returned: success

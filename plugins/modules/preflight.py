@@ -114,7 +114,10 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridg
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import Link, State
 from ansible_collections.podnet.ovs.plugins.module_utils.model.target import declared, node_state
 
-OK, INFO, WARNING, BLOCKING = "ok", "info", "warning", "blocking"
+OK = "ok"
+INFO = "info"
+WARNING = "warning"
+BLOCKING = "blocking"
 OLDEST_PYTHON = (3, 9)
 OLDEST_OVS = (2, 17)
 ROOM = 100 * 2**20

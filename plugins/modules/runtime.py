@@ -45,6 +45,14 @@ options:
       - Where a link to the command C(podnet) is kept for people. An empty text means nowhere.
     type: str
     default: /usr/local/bin/podnet
+  _manifest:
+    description:
+      - Set by the collection itself, what its archive would bring. Not for tasks.
+    type: dict
+  _archive:
+    description:
+      - Set by the collection itself, where the archive is on the node. Not for tasks.
+    type: path
 extends_documentation_fragment:
   - podnet.ovs.attributes
 """
