@@ -23,7 +23,7 @@ from .lan import Lan, Nic
 from .light import Light
 from .node import Node
 from .proc import LABS, LabError, run
-from .space import clear_lab, labs_with_namespaces, netns_path, valid_name
+from .space import clear_lab, netns_path, valid_name
 from .vm import Vm
 
 
@@ -243,7 +243,7 @@ def _hold(name: str) -> int | None:
 
 def all_labs() -> list[str]:
     """The names of the labs that stand or have left something."""
-    return sorted({path.stem for path in LABS.glob("*.lock")} | labs_with_namespaces())
+    return sorted(path.stem for path in LABS.glob("*.lock"))
 
 
 def is_held(name: str) -> bool:
@@ -271,7 +271,7 @@ def clear(name: str) -> None:
 
 def clear_abandoned() -> None:
     """Ends the labs of programs that were killed; not those that were to stand on."""
-    for name in (path.stem for path in LABS.glob("*.lock")):
+    for name in all_labs():
         if not (LABS / name / "keep").exists() and not is_held(name):
             with contextlib.suppress(LabError):
                 clear(name)

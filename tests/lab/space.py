@@ -42,11 +42,6 @@ def netns_path(lab: str, part: str) -> Path:
     return RUN_NETNS / netns_name(lab, part)
 
 
-def labs_with_namespaces() -> set[str]:
-    """The names of labs that have a network namespace."""
-    return {path.name.split(".")[1] for path in RUN_NETNS.glob(f"{PREFIX}*.*")} if RUN_NETNS.is_dir() else set()
-
-
 def parts_of(lab: str) -> list[str]:
     """The parts of a lab that have a network namespace."""
     start = netns_name(lab, "")
