@@ -168,6 +168,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.target import (
     declaration_of_bridge,
     drop_bridge,
     put_bridge,
+    put_vlan_limit,
 )
 
 SETTINGS = (
@@ -208,7 +209,8 @@ def wish_of(module: AnsibleModule) -> Callable[[State], State]:
     def present(state: State) -> State:
         row = state.bridges.get(name)
         kept = declaration_of_bridge(row) if row else {}
-        return put_bridge(state, Bridge.parse({**kept, **given(module, *SETTINGS)}, ""), None, options)
+        bridge = Bridge.parse({**kept, **given(module, *SETTINGS)}, "")
+        return put_vlan_limit(put_bridge(state, bridge, None, options), bridge.vlan_limit)
 
     return absent if module.params["state"] == "absent" else present
 

@@ -58,6 +58,8 @@ def change_addresses(name: str, add: Iterable[str] = (), remove: Iterable[str] =
     Removing an IPv4 address takes the later ones of its network along; those are given back. Raises KernelError.
     """
     add, remove = list(add), list(remove)
+    if not add and not remove:
+        return
     with netlink() as route:
         index = _index(route, name)
         before = set(_address_states(route, index))
@@ -76,6 +78,8 @@ def wait_for_addresses(name: str, addresses: Iterable[str], timeout: float = _DA
     Raises KernelError naming one that another host has. A link without carrier is not waited for.
     """
     wanted = set(addresses)
+    if not wanted:
+        return
     deadline = time.monotonic() + timeout
     while True:
         with netlink() as route:

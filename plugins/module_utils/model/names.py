@@ -55,7 +55,7 @@ def parse_address(value: object, path: str) -> InterfaceAddress:
         address = ipaddress.ip_interface(value.strip())
     except ValueError as error:
         raise ConfigError(path, str(error), "like 10.0.0.1/24 or fd00::1/64") from error
-    if address.is_multicast or address.is_unspecified:
+    if address.ip.is_multicast or address.ip.is_unspecified:
         raise ConfigError(path, f"{value} cannot be an address of an interface")
     return address
 

@@ -258,6 +258,11 @@ class Node:
         rules = [rule for rule in self.rules if rule.is_for(bridge, namespace)]
         return VlanSet.of(number for rule in rules for number in rule.vlans)
 
+    @property
+    def vlan_limit(self) -> int | None:
+        """The limit of VLAN headers that one of the bridges asks for, for the whole switch."""
+        return next((bridge.vlan_limit for bridge in self.bridges if bridge.vlan_limit is not None), None)
+
     def bridge(self, name: str) -> Bridge | None:
         """The declared bridge of that name."""
         return next((bridge for bridge in self.bridges if bridge.name == name), None)

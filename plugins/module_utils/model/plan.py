@@ -122,14 +122,26 @@ def _port_steps(before: State, after: State) -> Iterator[Operation]:
 
 
 def _link_steps(before: State, after: State) -> Iterator[Operation]:
+    anew = _made_anew(before, after)
+    present = {name: Link(name) if name in anew else before.links.get(name) or Link(name) for name in after.links}
     for name, wanted in after.links.items():
-        present = before.links.get(name) or Link(name)
-        for address in sorted(present.addresses - wanted.addresses):
+        for address in sorted(present[name].addresses - wanted.addresses):
             yield Operation(ADDRESS, name, REMOVE, {"address": address})
-        if wanted.up != present.up:
+    for name, wanted in after.links.items():
+        if wanted.up != present[name].up:
             yield Operation(LINK, name, UP if wanted.up else DOWN)
-        for address in sorted(wanted.addresses - present.addresses):
+        for address in sorted(wanted.addresses - present[name].addresses):
             yield Operation(ADDRESS, name, ADD, {"address": address})
+
+
+def _made_anew(before: State, after: State) -> set[str]:
+    """Internal interfaces that come to a bridge: the switch makes their devices, even if they leave another bridge."""
+    found = set()
+    for name, bridge in after.bridges.items():
+        there = before.bridges[name].ports if name in before.bridges else {}
+        new = [port for port in bridge.ports.values() if port.name not in there]
+        found |= {row.name for port in new for row in port.interfaces if row.type == INTERNAL}
+    return found
 
 
 def _file_steps(before: State, after: State) -> Iterator[Operation]:

@@ -49,6 +49,7 @@ def node_state(state: State, node: Node, previous: Node | None = None, options: 
     options = options or Options()
     if options.purge:
         state = _purged(state, node, options.force)
+    state = _freed(state, node)
     for bridge in node.bridges:
         old = previous.bridge(bridge.name) if previous else None
         state = put_bridge(state, bridge, old, options)
@@ -56,6 +57,7 @@ def node_state(state: State, node: Node, previous: Node | None = None, options: 
             state = put_uplink(state, bridge.name, uplink, old.uplink(uplink.name) if old else None)
         for interface in bridge.interfaces:
             state = put_interface(state, bridge.name, interface, old.interface(interface.name) if old else None)
+    state = put_vlan_limit(state, node.vlan_limit, previous.vlan_limit if previous else None)
     return replace(state, node_json=node.to_json())
 
 
@@ -87,7 +89,7 @@ def warnings_of(node: Node) -> tuple[str, ...]:
 
 
 def put_bridge(state: State, bridge: Bridge, previous: Bridge | None = None, options: Options | None = None) -> State:
-    """With this bridge, without its uplinks and interfaces."""
+    """With this bridge, without its uplinks and interfaces, and without the limit that is the whole switch's."""
     options = options or Options()
     present = state.bridges.get(bridge.name)
     if present is None:
@@ -113,7 +115,14 @@ def put_bridge(state: State, bridge: Bridge, previous: Bridge | None = None, opt
         external_ids={**ids, **_mark(row.external_ids, mtu=mtu)},
         ports={**row.ports, bridge.name: local},
     )
-    return _with_vlan_limit(state.with_bridge(row), bridge.vlan_limit, previous)
+    return state.with_bridge(row)
+
+
+def put_vlan_limit(state: State, limit: int | None, previous: int | None = None) -> State:
+    """With this limit of VLAN headers, which is the whole switch's. `previous` is what was declared before."""
+    wanted = _kept(_text(limit), _text(previous), state.switch.get(VLAN_LIMIT))
+    rest = {key: value for key, value in state.switch.items() if key != VLAN_LIMIT}
+    return replace(state, switch=rest if wanted is None else {**rest, VLAN_LIMIT: wanted})
 
 
 def put_uplink(state: State, bridge_name: str, uplink: Uplink, previous: Uplink | None = None) -> State:
@@ -309,6 +318,20 @@ def _purged(state: State, node: Node, force: bool) -> State:
     return state
 
 
+def _freed(state: State, node: Node) -> State:
+    """Without the addresses that declared interfaces give up: another one may get them in the same plan."""
+    for bridge in node.bridges:
+        for interface in bridge.interfaces:
+            row = state.bridges.get(bridge.name)
+            port = row.ports.get(interface.name) if row else None
+            link = state.links.get(interface.name)
+            mark = Mark.parse(port.external_ids) if port else None
+            if link and mark and interface.addresses is not None:
+                given_up = frozenset(mark.addresses) - frozenset(interface.addresses)
+                state = state.with_link(replace(link, addresses=link.addresses - given_up))
+    return state
+
+
 def _bare_local(state: State, name: str) -> State:
     """The bridge's own port without what `put_interface` gave it."""
     port = state.bridges[name].ports[name]
@@ -402,14 +425,6 @@ def _kept(wanted: T | None, previous: T | None, present: T | None) -> T | None:
     if wanted is not None:
         return wanted
     return None if previous is not None else present
-
-
-def _with_vlan_limit(state: State, limit: int | None, previous: Bridge | None) -> State:
-    before = previous.vlan_limit if previous else None
-    present = state.switch.get(VLAN_LIMIT)
-    wanted = _kept(_text(limit), _text(before), present)
-    rest = {key: value for key, value in state.switch.items() if key != VLAN_LIMIT}
-    return replace(state, switch=rest if wanted is None else {**rest, VLAN_LIMIT: wanted})
 
 
 def _text(number: int | None) -> str | None:

@@ -61,18 +61,19 @@ def apply_links(operations: Iterable[Operation], timeout: float) -> None:
     steps = [step for step in operations if step.kind in (plan.LINK, plan.ADDRESS)]
     names = list(dict.fromkeys(step.name for step in steps))
     wait_for_links(names, timeout)
-    added = {}
     for name in names:
-        mine = [step for step in steps if step.name == name]
-        for step in mine:
-            if step.kind == plan.LINK:
-                set_up(name, step.action == plan.UP)
-        added[name] = [step.detail["address"] for step in mine if step.action == plan.ADD]
-        removed = [step.detail["address"] for step in mine if step.action == plan.REMOVE]
-        if added[name] or removed:
-            change_addresses(name, added[name], removed)
-    for name, addresses in added.items():
-        wait_for_addresses(name, [address for address in addresses if ":" in address])
+        change_addresses(name, remove=_addresses(steps, name, plan.REMOVE))
+    for step in steps:
+        if step.kind == plan.LINK:
+            set_up(step.name, step.action == plan.UP)
+    for name in names:
+        change_addresses(name, add=_addresses(steps, name, plan.ADD))
+    for name in names:
+        wait_for_addresses(name, [address for address in _addresses(steps, name, plan.ADD) if ":" in address])
+
+
+def _addresses(steps: list[Operation], name: str, action: str) -> list[str]:
+    return [step.detail["address"] for step in steps if (step.name, step.action) == (name, action)]
 
 
 def _carry_out(session: Session, before: State, wanted: State, todo: Plan, timeout: float) -> None:
