@@ -12,6 +12,7 @@ import json
 import textwrap
 import time
 from collections.abc import Iterator
+from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,11 +60,14 @@ def node(machine: Light) -> Iterator[Light]:
         machine.ovs.vsctl("del-br", name)
 
 
-def inside(node: Light, script: str, **values: Any) -> dict[str, Any]:
+def inside(node: Light, lines: str, **values: Any) -> dict[str, Any]:
     """Runs lines of Python in the node; they leave what they found in `out`."""
-    text = BEGIN + f"given = json.loads({json.dumps(json.dumps(values))})\n" + textwrap.dedent(script) + END
-    done = node.run("/usr/bin/python3", "-", input=text)
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(node.run("/usr/bin/python3", "-", input=script(lines, **values)).stdout))
+
+
+def script(lines: str, **values: Any) -> str:
+    """A whole program of these lines, which find `values` in `given`."""
+    return BEGIN + f"given = json.loads({json.dumps(json.dumps(values))})\n" + textwrap.dedent(lines) + END
 
 
 def test_a_transaction_is_waited_for_and_its_failures_are_raised(node: Light, datapath: str) -> None:
@@ -91,7 +95,7 @@ def test_a_transaction_is_waited_for_and_its_failures_are_raised(node: Light, da
 
 
 def test_a_switch_that_does_not_answer_costs_no_more_than_was_given(node: Light) -> None:
-    script = """
+    lines = """
         out["open"] = failure(lambda: Session.open(timeout=1.0).close())
         if given["daemon"] == "ovs-vswitchd":
             with Session.open() as s:
@@ -101,7 +105,7 @@ def test_a_switch_that_does_not_answer_costs_no_more_than_was_given(node: Light)
     for daemon in ("ovsdb-server", "ovs-vswitchd"):
         node.ovs.freeze(daemon)
         try:
-            found = inside(node, script, daemon=daemon)
+            found = inside(node, lines, daemon=daemon)
         finally:
             node.ovs.thaw(daemon)
         assert found["seconds"] < 2.5
@@ -112,8 +116,8 @@ def test_a_switch_that_does_not_answer_costs_no_more_than_was_given(node: Light)
             assert found["change"][0] == "DeadlineExceeded" and "ovs-vswitchd" in found["change"][1]
 
 
-def test_a_server_that_freezes_under_an_open_session(node: Light) -> None:
-    script = """
+def test_a_server_that_freezes_under_an_open_session(node: Light, datapath: str) -> None:
+    lines = """
         with Session.open() as s:
             print("open", flush=True)
             sys.stdin.readline()
@@ -128,7 +132,7 @@ def test_a_server_that_freezes_under_an_open_session(node: Light) -> None:
             closing = time.monotonic()
         out["found"], out["close"] = found, time.monotonic() - closing
     """
-    process = node.popen("/usr/bin/python3", "-c", BEGIN + textwrap.dedent(script) + END, stdin=-1)
+    process = node.popen("/usr/bin/python3", "-c", script(lines, datapath=datapath), stdin=PIPE)
     assert process.stdin is not None and process.stdout is not None
     assert process.stdout.readline() == b"open\n"
     node.ovs.freeze("ovsdb-server")
@@ -212,14 +216,14 @@ def test_a_session_serves_many_threads(node: Light, datapath: str) -> None:
 
 
 def test_a_session_outlives_its_server(node: Light, datapath: str) -> None:
-    script = f"""
+    lines = """
         with Session.open() as s:
             print("open", flush=True)
             sys.stdin.readline()
             out["change"] = failure(
-                lambda: s.transact([s.api.add_br("br-e", datapath_type={datapath!r})], timeout=15.0))
+                lambda: s.transact([s.api.add_br("br-e", datapath_type=given["datapath"])], timeout=15.0))
     """
-    process = node.popen("/usr/bin/python3", "-c", BEGIN + textwrap.dedent(script) + END, stdin=-1)
+    process = node.popen("/usr/bin/python3", "-c", script(lines, datapath=datapath), stdin=PIPE)
     assert process.stdout is not None and process.stdout.readline() == b"open\n"
     node.ovs.restart()
     printed, _nothing = process.communicate(b"go\n", timeout=30)
@@ -231,7 +235,7 @@ CONVERGE = """
     from podnet.model.node import Node
     from podnet.model.target import Options, declared, node_state
     from podnet.uplink.converge import converge
-    node = Node.parse(given["node"])
+    node = Node.parse(given["wish"])
     plan = converge(lambda state: node_state(state, node, declared(state), Options(purge=True)))
     out["steps"] = [[step.kind, step.name, step.action] for step in plan.operations]
 """
@@ -261,11 +265,9 @@ def kernel(node: Light) -> dict[str, Any]:
     """What the kernel has of the node's own links."""
     found = {}
     for link in json.loads(node.run("ip", "-j", "addr").stdout):
-        addresses = sorted(
-            f"{item['local']}/{item['prefixlen']}" for item in link["addr_info"] if item["scope"] != "link"
-        )
+        addresses = [f"{item['local']}/{item['prefixlen']}" for item in link["addr_info"] if item["scope"] != "link"]
         if link["ifname"] in ("eth1", "v300", "br-e"):
-            found[link["ifname"]] = ["UP" in link["flags"], link["mtu"], addresses]
+            found[link["ifname"]] = ["UP" in link["flags"], link["mtu"], sorted(addresses)]
     return found
 
 
@@ -279,7 +281,7 @@ def boot(node: Light) -> None:
 
 
 def test_a_boot_takes_nothing_away_for_good(node: Light, datapath: str) -> None:
-    inside(node, CONVERGE, node=declared(datapath))
+    inside(node, CONVERGE, wish=declared(datapath))
     before = kernel(node)
     assert (
         before
@@ -296,12 +298,12 @@ def test_a_boot_takes_nothing_away_for_good(node: Light, datapath: str) -> None:
     found = inside(node, RESTORE, timeout=5)
     assert kernel(node) == before and found["missing"] == []
     assert inside(node, RESTORE, timeout=5)["steps"] == [], "a second boot unit run had something to do"
-    again = inside(node, CONVERGE, node=declared(datapath))
+    again = inside(node, CONVERGE, wish=declared(datapath))
     assert again["steps"] == [["file", "/etc/podnet/node.json", "write"]]
 
 
 def test_a_boot_with_a_nic_that_is_late_or_gone(node: Light, datapath: str) -> None:
-    inside(node, CONVERGE, node=declared(datapath))
+    inside(node, CONVERGE, wish=declared(datapath))
     before = kernel(node)
     boot(node)
     node.run("ip", "link", "set", "eth1", "name", "late0")
@@ -309,9 +311,7 @@ def test_a_boot_with_a_nic_that_is_late_or_gone(node: Light, datapath: str) -> N
         found = inside(node, RESTORE, timeout=1)
         assert found["missing"] == ["eth1"] and found["seconds"] < 4
         assert kernel(node)["v300"][2] == before["v300"][2], "a missing NIC kept the others from their addresses"
-        waiting = node.popen(
-            "/usr/bin/python3", "-c", BEGIN + "given = {'timeout': 10}\n" + textwrap.dedent(RESTORE) + END
-        )
+        waiting = node.popen("/usr/bin/python3", "-c", script(RESTORE, timeout=10))
         time.sleep(1)
     finally:
         node.run("ip", "link", "set", "late0", "name", "eth1")
@@ -320,9 +320,9 @@ def test_a_boot_with_a_nic_that_is_late_or_gone(node: Light, datapath: str) -> N
 
 
 def test_the_boot_unit_waits_for_a_switch_that_is_late(node: Light, datapath: str) -> None:
-    inside(node, CONVERGE, node=declared(datapath))
+    inside(node, CONVERGE, wish=declared(datapath))
     node.ovs.stop()
-    waiting = node.popen("/usr/bin/python3", "-c", BEGIN + "given = {'timeout': 10}\n" + textwrap.dedent(RESTORE) + END)
+    waiting = node.popen("/usr/bin/python3", "-c", script(RESTORE, timeout=10))
     time.sleep(1)
     node.ovs.start()
     printed, _nothing = waiting.communicate(timeout=20)
@@ -330,7 +330,7 @@ def test_the_boot_unit_waits_for_a_switch_that_is_late(node: Light, datapath: st
 
 
 def test_what_a_failed_change_did_is_taken_back(node: Light, datapath: str) -> None:
-    inside(node, CONVERGE, node=declared(datapath))
+    inside(node, CONVERGE, wish=declared(datapath))
     before, database = kernel(node), node.ovs.vsctl("show").stdout
     wish = declared(datapath)
     wish["bridges"][0]["interfaces"].append({"name": "v301", "vlan": 301, "addresses": ["10.32.0.1/24"]})
@@ -348,11 +348,11 @@ def test_what_a_failed_change_did_is_taken_back(node: Light, datapath: str) -> N
                 raise KernelError("no")
             real(name, add, remove)
         engine.change_addresses = broken
-        node = Node.parse(given["node"])
+        node = Node.parse(given["wish"])
         out["error"] = failure(
             lambda: engine.converge(lambda state: node_state(state, node, declared(state), Options(purge=True))))
         """,
-        node=wish,
+        wish=wish,
     )
     assert found["error"] == ["KernelError", "no", 999]
     assert kernel(node) == before and node.ovs.vsctl("show").stdout == database
@@ -361,10 +361,9 @@ def test_what_a_failed_change_did_is_taken_back(node: Light, datapath: str) -> N
 def test_trunks_wake_the_switch(node: Light, datapath: str) -> None:
     """The columns trunks and vlan_mode do not wake ovs-vswitchd by themselves; the session's transactions do."""
     wish = declared(datapath)
-    inside(node, CONVERGE, node=wish)
-    frame = "in_port=v300,dl_vlan=300" if False else "in_port=eth1,dl_vlan=5,dl_vlan_pcp=0,dl_src=02:00:00:00:00:01"
-    trace = ("ovs-appctl", "ofproto/trace", "br-e", frame)
+    inside(node, CONVERGE, wish=wish)
+    trace = ("ovs-appctl", "ofproto/trace", "br-e", "in_port=eth1,dl_vlan=5,dl_src=02:00:00:00:00:01")
     assert "drop" not in node.run(*trace).stdout.splitlines()[-1]
     wish["bridges"][0]["uplinks"][0]["vlans"] = "300"
-    inside(node, CONVERGE, node=wish)
+    inside(node, CONVERGE, wish=wish)
     assert "drop" in node.run(*trace).stdout.splitlines()[-1]
