@@ -7,6 +7,7 @@ The codes are those of the CNI specification 1.1.0, section "Error"; 8 is libcni
 namespace. Every error that a user may see is one of these, so that a module, a CNI plugin and the command line
 word it alike.
 """
+
 from __future__ import annotations
 
 INCOMPATIBLE_VERSION = 1

@@ -126,7 +126,8 @@ def _own_files(collection: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _launcher(module: str, call: str) -> bytes:
-    return f'#!@PYTHON@ -IS\nimport sys\n\nsys.path.insert(0, "@LIB@")\nfrom {module} import main\n\n{call}\n'.encode()
+    lines = ("#!@PYTHON@ -IS", "import sys", "", 'sys.path.insert(0, "@LIB@")', f"from {module} import main", "")
+    return "\n".join((*lines, f"sys.exit({call})", "")).encode()
 
 
 def _collection_version(collection: Path) -> str:

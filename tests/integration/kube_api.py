@@ -7,6 +7,7 @@ It knows one resource, NetworkAttachmentDefinition, and of the API's verbs disco
 (PATCH of a whole object) and DELETE: what kubernetes.core.k8s calls for it. It validates as the CRD does: `spec.config`
 is a string.
 """
+
 from __future__ import annotations
 
 import json

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The floors of the house: a file imports from its own floor or lower, never higher, never in a circle."""
+
 from __future__ import annotations
 
 import ast
@@ -69,7 +70,8 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
             base = package[: len(package) - up] + (node.module.split(".") if node.module else [])
             for alias in node.names:
                 target = [*base, alias.name]
-                yield "." + ".".join(target if (UTILS.joinpath(*target).with_suffix(".py").exists()) else base), node.lineno
+                is_file = UTILS.joinpath(*target).with_suffix(".py").exists()
+                yield "." + ".".join(target if is_file else base), node.lineno
 
 
 def test_every_folder_is_a_package() -> None:
@@ -87,10 +89,10 @@ def test_no_import_goes_up() -> None:
     wrong = []
     for path in files():
         name = name_of(path)
-        for target, line in imports_of(path):
-            if not target.startswith(".") or target == ".":
+        for imported, line in imports_of(path):
+            target = imported[1:]
+            if not imported.startswith(".") or not target:
                 continue
-            target = target[1:]
             mine, theirs = name.split(".")[0], target.split(".")[0]
             if floor_of(target) > floor_of(name):
                 wrong.append(f"{name}:{line} imports {target}, a floor up")
@@ -104,7 +106,7 @@ def test_no_circle() -> None:
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, "circle: " + " -> ".join([*trail[trail.index(name):], name])
+        assert name not in trail, "circle: " + " -> ".join([*trail[trail.index(name) :], name])
         if name in done:
             return
         for target in graph.get(name, ()):

@@ -196,6 +196,10 @@ class Session:
             idl.close()
             raise _unreachable(endpoint, errno.ETIMEDOUT) from error
 
+    def alive(self) -> bool:
+        """Whether the connection stands at this moment."""
+        return bool(self.api.idl._session.is_connected())
+
     def close(self) -> None:
         """Ends the connection. A server that is frozen is not waited for."""
         self.api.ovsdb_connection.stop(1.0)

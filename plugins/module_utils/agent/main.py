@@ -1,0 +1,275 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The resident process: takes calls from clients on a unix socket, each in a thread of its own.
+
+One call at a time for an attachment, many at once otherwise. Only root is served. The protocol is in client.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from ..attach.ovs import announce_once
+from ..attach.serve import serve
+from ..attach.wish import load_node
+from ..client import GREETING, MAX_STDIN
+from ..cni.reply import Reply, failure
+from ..errors import TRY_AGAIN, UNAVAILABLE, DecodeError, PodnetError
+from ..kernel.announce import PAUSES
+from ..vswitch.session import Session
+
+MAX_CALLS = 64
+"""Calls served side by side; the next ones wait in the socket's backlog."""
+BACKLOG = 256
+RECEIVE_SECONDS = 10.0
+ATTACHMENT_SECONDS = 25.0
+"""How long a call waits for another one of the same attachment."""
+STOP_SECONDS = 30.0
+_MAX_LINE = 256
+_MAX_ENV = 1 << 20
+_UCRED = struct.Struct("3i")
+
+
+class Sessions:
+    """One long-lived session with the node's database, opened when first needed and again after it broke."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+
+    @contextlib.contextmanager
+    def __call__(self, seconds: float) -> Iterator[Session]:
+        session = self._get(seconds)
+        try:
+            yield session
+        except PodnetError as error:
+            if error.code in (TRY_AGAIN, UNAVAILABLE):
+                self._drop(session)
+            raise
+
+    def close(self) -> None:
+        """Ends the connection."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _get(self, seconds: float) -> Session:
+        endpoint = load_node().ovsdb
+        if not self._lock.acquire(timeout=seconds):
+            raise PodnetError("the Open vSwitch database is slow to open", "try again", TRY_AGAIN)
+        try:
+            if self._session is not None and (self._session.endpoint != endpoint or not self._session.alive()):
+                self._session.close()
+                self._session = None
+            if self._session is None:
+                self._session = Session.open(endpoint, seconds)
+            return self._session
+        finally:
+            self._lock.release()
+
+    def _drop(self, session: Session) -> None:
+        """Others may still use it, so it is closed only when they have ended: their calls are bounded."""
+        with self._lock:
+            if self._session is session:
+                self._session = None
+        timer = threading.Timer(60.0, session.close)
+        timer.daemon = True
+        timer.start()
+
+
+class Turns:
+    """A lock for each attachment, there as long as somebody holds it or waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def of(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
+        """Holds the attachment's lock. Raises PodnetError with code 11 if it is not free within `seconds`."""
+        with self._lock:
+            lock, users = self._held.get(key, (threading.Lock(), 0))
+            self._held[key] = (lock, users + 1)
+        try:
+            if not lock.acquire(timeout=seconds):
+                raise PodnetError("another call of this attachment is still at work", "try again", TRY_AGAIN)
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            with self._lock:
+                lock, users = self._held.pop(key)
+                if users > 1:
+                    self._held[key] = (lock, users - 1)
+
+
+class Agent:
+    """Serves calls from a listening socket until `stop`."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._sessions = Sessions()
+        self._turns = Turns()
+        self._free = threading.BoundedSemaphore(MAX_CALLS)
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Serves; returns when stopped and the calls in work have ended, at the latest after STOP_SECONDS."""
+        self._listener.settimeout(1.0)
+        while not self._stopping.is_set():
+            if not self._free.acquire(timeout=1.0):
+                continue
+            try:
+                pipe, _address = self._listener.accept()
+            except (TimeoutError, socket.timeout):
+                self._free.release()
+                continue
+            except OSError as error:
+                self._free.release()
+                _log(f"cannot take a call: {error}")
+                time.sleep(0.1)
+                continue
+            threading.Thread(target=self._handle, args=(pipe,), name="call", daemon=True).start()
+        deadline = time.monotonic() + STOP_SECONDS
+        for _ in range(MAX_CALLS):
+            self._free.acquire(timeout=max(deadline - time.monotonic(), 0))
+        self._sessions.close()
+
+    def stop(self) -> None:
+        """Takes no further calls."""
+        self._stopping.set()
+
+    def _handle(self, pipe: socket.socket) -> None:
+        fds: list[int] = []
+        try:
+            pipe.settimeout(RECEIVE_SECONDS)
+            reply = self._answer(pipe, fds)
+            pipe.sendall(b"%s %d %d %d\n" % (GREETING, reply.code, len(reply.stdout), len(reply.stderr)))
+            pipe.sendall(reply.stdout + reply.stderr)
+        except OSError as error:
+            _log(f"a client broke off: {error}")
+        finally:
+            pipe.close()
+            for fd in fds:
+                os.close(fd)
+            self._free.release()
+
+    def _answer(self, pipe: socket.socket, fds: list[int]) -> Reply:
+        if not _is_root(pipe):
+            return failure(PodnetError("only root may call the agent", "", UNAVAILABLE))
+        try:
+            plugin, env, stdin = receive(pipe, fds)
+            key = (env.get("CNI_CONTAINERID", ""), env.get("CNI_IFNAME", ""))
+            turn = self._turns.of(key, ATTACHMENT_SECONDS) if all(key) else contextlib.nullcontext()
+            with turn:
+                reply = serve(plugin, env, stdin, fds[0] if fds else None, self._sessions, _announce)
+        except PodnetError as error:
+            return failure(error)
+        _log(reply.stderr.decode(errors="replace").partition("\n")[0])
+        return reply
+
+
+def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], bytes]:
+    """Plugin, environment and standard input of a call; its descriptors are appended to `fds`.
+
+    Raises DecodeError for another protocol, OSError if the client breaks off.
+    """
+    data = b""
+    while b"\n" not in data:
+        more, received, _flags, _address = socket.recv_fds(pipe, 65536, 1)
+        fds += received
+        if not more or (len(data) > _MAX_LINE and b"\n" not in data):
+            raise DecodeError("the call has no greeting")
+        data += more
+    line, _newline, body = data.partition(b"\n")
+    words = line.split()
+    if len(words) != 4 or words[0] != GREETING or not words[2].isdigit() or not words[3].isdigit():
+        raise DecodeError(f"another protocol: {line[:64]!r}", "the client is of another release than the agent")
+    env_bytes, stdin_bytes = int(words[2]), int(words[3])
+    if env_bytes > _MAX_ENV or stdin_bytes > MAX_STDIN:
+        raise DecodeError("the call is too long")
+    while len(body) < env_bytes + stdin_bytes:
+        more = pipe.recv(65536)
+        if not more:
+            raise OSError("the call was cut off")
+        body += more
+    pairs = (os.fsdecode(part).partition("=") for part in body[:env_bytes].split(b"\0") if part)
+    return words[1].decode(errors="replace"), {key: value for key, _equals, value in pairs}, body[env_bytes:]
+
+
+def _announce(netns_fd: int, name: str, mac: str, addresses: list[str]) -> None:
+    """All rounds in a thread of their own: the reply does not wait for them."""
+    fd = os.dup(netns_fd)
+
+    def rounds() -> None:
+        try:
+            for pause in PAUSES:
+                time.sleep(pause)
+                announce_once(fd, name, mac, addresses)
+        except (OSError, PodnetError):
+            pass  # the pod is gone already
+        finally:
+            os.close(fd)
+
+    threading.Thread(target=rounds, name="announce", daemon=True).start()
+
+
+def _is_root(pipe: socket.socket) -> bool:
+    _pid, uid, _gid = _UCRED.unpack(pipe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return uid == 0
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def listener_of_systemd() -> socket.socket | None:
+    """The socket that systemd passed (sd_listen_fds(3)), None if it passed none."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        return None
+    listener = socket.socket(fileno=3)
+    listener.set_inheritable(False)
+    return listener
+
+
+def listener_at(path: str) -> socket.socket:
+    """A socket of our own, for root only."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(mask)
+    listener.listen(BACKLOG)
+    return listener
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`podnet-agent [--socket PATH]`; without it the socket is systemd's."""
+    words = sys.argv[1:] if argv is None else argv
+    if len(words) == 2 and words[0] == "--socket":
+        listener: socket.socket | None = listener_at(words[1])
+    else:
+        listener = listener_of_systemd()
+    if listener is None or (words and words[0] != "--socket"):
+        print("usage: podnet-agent --socket PATH, or started by podnet-agent.socket", file=sys.stderr)
+        return 2
+    agent = Agent(listener)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_args: agent.stop())
+    agent.run()
+    return 0

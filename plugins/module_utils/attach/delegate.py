@@ -1,0 +1,163 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Calls another CNI plugin (specification, section 4 "Plugin Delegation"): found on CNI_PATH, never through a shell,
+killed at the deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..cni.reply import DelegateError
+from ..errors import INTERNAL, INVALID_CONFIG, DeadlineExceeded
+
+_CHUNK = 1 << 16
+_KEPT = ("PATH", "CNI_NETNS_OVERRIDE")
+
+
+def find_plugin(plugin: str, path: Iterable[str]) -> str | None:
+    """The executable of that name in the first folder that has it."""
+    for folder in path:
+        candidate = os.path.join(folder, plugin)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+def missing(plugin: str, path: Iterable[str]) -> DelegateError:
+    """The error for a plugin that no folder has."""
+    return DelegateError(
+        f"ipam.type: no plugin {plugin!r} in {':'.join(path) or 'an empty CNI_PATH'}",
+        "install it there, or name another plugin in ipam.type",
+        INVALID_CONFIG,
+    )
+
+
+class Delegate:
+    """A running plugin. It begins when this is made, so that it works while the caller does; `result` waits for it."""
+
+    def __init__(self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes) -> None:
+        self.name = os.path.basename(executable)
+        self.verb = verb
+        kept = {key: env[key] for key in env if key.startswith("CNI_") or key in _KEPT}
+        kept["CNI_COMMAND"] = verb
+        kept.setdefault("PATH", os.defpath)
+        self._input = memoryview(stdin)
+        ours = [os.pipe() for _ in range(3)]
+        (child_in, self._in), (self._out, child_out), (self._err, child_err) = ours
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((child_in, child_out, child_err))]
+        try:
+            # setpgroup: at the deadline its children go with it
+            self._pid = os.posix_spawn(executable, [executable], kept, file_actions=actions, setpgroup=0)
+        except OSError as error:
+            for pair in ours:
+                for fd in pair:
+                    os.close(fd)
+            raise DelegateError(f"cannot run {executable}: {error.strerror}", "is it an executable?") from error
+        for fd in (child_in, child_out, child_err):
+            os.close(fd)
+        os.set_blocking(self._in, False)
+
+    def result(self, deadline: float) -> dict[str, Any] | None:
+        """Its result, None if it printed nothing. `deadline` is of time.monotonic().
+
+        Raises DelegateError with the plugin's own words and code, DeadlineExceeded after it was killed.
+        """
+        output = {self._out: b"", self._err: b""}
+        try:
+            late = not self._talk(output, deadline)
+        finally:
+            for fd in (self._in, self._out, self._err):
+                if fd >= 0:
+                    os.close(fd)
+        status = self._reap(kill=late, deadline=deadline)
+        if late:
+            raise DeadlineExceeded(f"the plugin {self.name} did not end its {self.verb} in time; it was ended")
+        stdout, stderr = output[self._out], output[self._err]
+        document = _decode(stdout)
+        if status != 0:
+            raise self._error(document, stdout, stderr, status)
+        if stdout.strip() and document is None:
+            raise DelegateError(f"the plugin {self.name} printed no JSON: {_short(stdout)}")
+        return document
+
+    def _talk(self, output: dict[int, bytes], deadline: float) -> bool:
+        """Feeds and drains it until it has closed both outputs; False at the deadline."""
+        poll = select.poll()
+        for fd in output:
+            poll.register(fd, select.POLLIN)
+        poll.register(self._in, select.POLLOUT)
+        waiting = set(output)
+        while waiting:
+            left = deadline - time.monotonic()
+            events = poll.poll(max(left, 0) * 1000)
+            if not events and left <= 0:
+                return False
+            for fd, _event in events:
+                if fd == self._in:
+                    if not self._feed():
+                        poll.unregister(fd)
+                        os.close(fd)
+                        self._in = -1
+                    continue
+                data = os.read(fd, _CHUNK)
+                output[fd] += data
+                if not data:
+                    poll.unregister(fd)
+                    waiting.discard(fd)
+        return True
+
+    def _feed(self) -> bool:
+        """Writes what the pipe takes; False when there is no more to write, or nobody to read."""
+        try:
+            self._input = self._input[os.write(self._in, self._input[:_CHUNK]) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        return len(self._input) > 0
+
+    def _reap(self, kill: bool, deadline: float) -> int:
+        while not kill:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(0.0005)  # its outputs are closed: it is about to end
+        os.killpg(self._pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+    def _error(self, document: Any, stdout: bytes, stderr: bytes, status: int) -> DelegateError:
+        if isinstance(document, dict) and isinstance(document.get("code"), int):
+            details = str(document.get("details") or "")
+            return DelegateError(f"{self.name}: {document.get('msg') or 'failed'}", "", document["code"], details)
+        how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
+        return DelegateError(f"the plugin {self.name} {how}: {_short(stderr or stdout)}", "", INTERNAL)
+
+
+def run(plugin: str, verb: str, path: Iterable[str], env: Mapping[str, str], stdin: bytes, deadline: float) -> Any:
+    """Finds a plugin, calls it and waits. Raises DelegateError, DeadlineExceeded."""
+    executable = find_plugin(plugin, path)
+    if executable is None:
+        raise missing(plugin, path)
+    return Delegate(executable, verb, env, stdin).result(deadline)
+
+
+def _decode(stdout: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(stdout)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _short(text: bytes) -> str:
+    return text.decode(errors="replace").strip()[:300] or "without a word"

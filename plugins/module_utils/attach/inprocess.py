@@ -1,0 +1,73 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A plugin's call in its own process, for when no agent is there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from ..kernel.announce import PAUSES
+from ..vswitch.session import Session
+from .ovs import announce_once
+from .serve import serve
+from .wish import load_node
+
+
+def run(plugin: str, env: Mapping[str, str], stdin: bytes) -> int:
+    """Serves one call; writes its reply to standard output and error, and returns the exit status."""
+    netns_fd = open_netns(env)
+    again: list[tuple[int, str, str, list[str]]] = []
+
+    def announcer(fd: int, name: str, mac: str, addresses: list[str]) -> None:
+        announce_once(fd, name, mac, addresses)
+        again.append((fd, name, mac, addresses))
+
+    reply = serve(plugin, env, stdin, netns_fd, _session, announcer)
+    _write(1, reply.stdout)
+    _write(2, reply.stderr)
+    for call in again:
+        _announce_later(*call)
+    return reply.code
+
+
+def open_netns(env: Mapping[str, str]) -> int | None:
+    """A descriptor of the container's namespace, None if it is not there."""
+    path = env.get("CNI_NETNS")
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else None
+    except (OSError, ValueError):
+        return None
+
+
+def endpoint() -> str:
+    """The node's database. Raises PodnetError if the node is not prepared."""
+    return load_node().ovsdb
+
+
+def _session(seconds: float) -> AbstractContextManager[Session]:
+    return Session.open(endpoint(), seconds)
+
+
+def _announce_later(fd: int, name: str, mac: str, addresses: list[str]) -> None:
+    """Further rounds in a child of its own, which holds nothing that the runtime waits for."""
+    if not addresses or os.fork():
+        return
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in range(3):
+            os.dup2(null, number)
+        os.setsid()
+        for pause in PAUSES[1:]:
+            time.sleep(pause)
+            announce_once(fd, name, mac, addresses)
+    finally:
+        os._exit(0)
+
+
+def _write(number: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(number, data) :]

@@ -1,0 +1,190 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The `podnet` command, for a person on the node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .attach.wish import load_node
+from .client import SOCKET
+from .errors import PodnetError
+from .kernel import pod
+from .model.node import Node
+from .model.paths import CNI_BIN, NODE_JSON, OPT, OVSDB
+from .model.target import declared, node_state
+from .uplink.converge import converge
+from .uplink.restore import restore
+from .vswitch import attachments as ports
+from .vswitch.session import Session
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status: 0, 1 for an error or a finding, 2 for a wrong command line."""
+    options = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except PodnetError as error:
+        print(f"podnet: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="podnet", description="Secondary pod networks of this node.")
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, text, command in (
+        ("status", "whether this node can attach pods, and what stands in the way", _status),
+        ("attachments", "the pods' ports on this node", _attachments),
+    ):
+        sub = commands.add_parser(name, help=text)
+        sub.add_argument("--json", action="store_true", help="for a program")
+        sub.set_defaults(command=command)
+    node = commands.add_parser("node", help="the node's own bridges, uplinks and interfaces").add_subparsers(
+        required=True, metavar="COMMAND"
+    )
+    again = node.add_parser("restore", help="give links back what a boot forgot (podnet-node.service)")
+    again.set_defaults(command=_restore)
+    for name, text, check in (
+        ("apply", "make the node what a file says", False),
+        ("plan", "say what that would change", True),
+    ):
+        sub = node.add_parser(name, help=text)
+        sub.add_argument("file", nargs="?", default=NODE_JSON, help=f"as {NODE_JSON}, which is taken without one")
+        sub.add_argument("--json", action="store_true", help="for a program")
+        sub.set_defaults(command=_apply, check=check)
+    return parser
+
+
+def _status(options: argparse.Namespace) -> int:
+    report = _report()
+    findings = report["findings"]
+    if options.json:
+        _print_json(report)
+    else:
+        print(f"podnet {report['version']}: {len(report['bridges'])} bridges, {report['attachments']} attachments")
+        for finding in findings:
+            print(f"  ! {finding}")
+        if not findings:
+            print("  ready to attach pods")
+    return FAILED if findings else OK
+
+
+def _report() -> dict[str, Any]:
+    findings: list[str] = []
+    node = _try(findings, load_node)
+    endpoint = node.ovsdb if node else OVSDB
+    there: list[str] = []
+    count = broken = 0
+
+    def look() -> None:
+        nonlocal there, count, broken
+        with Session.open(endpoint, 3.0) as session:
+            there = ports.bridges(session)
+            mine = ports.attachments(session)
+            count, broken = len(mine), sum(bool(item.error) for item in mine)
+            session.transact([], 3.0)
+
+    _try(findings, look)
+    for bridge in node.bridges if node else ():
+        if bridge.name not in there:
+            findings.append(f"bridge {bridge.name} is not there: run the role podnet.ovs.node")
+    if broken:
+        findings.append(f"{broken} of {count} ports are broken: podnet attachments")
+    agent = os.path.exists(SOCKET)
+    if not agent:
+        findings.append("the agent's socket is not there, so attaching is slow: systemctl status podnet-agent.socket")
+    if not os.path.exists(f"{CNI_BIN}/podnet-ovs"):
+        findings.append(f"no podnet-ovs in {CNI_BIN}: run the role podnet.ovs.runtime")
+    return {"version": _version(), "bridges": there, "attachments": count, "agent": agent, "findings": findings}
+
+
+def _attachments(options: argparse.Namespace) -> int:
+    with Session.open(load_node().ovsdb, 3.0) as session:
+        found = sorted(ports.attachments(session), key=lambda item: (item.bridge, item.port))
+    rows = [_attachment(item) for item in found]
+    if options.json:
+        _print_json(rows)
+        return OK
+    table = [("PORT", "BRIDGE", "VLAN", "NETWORK", "POD", "INTERFACE", "ADDRESSES", "STATE")]
+    table += [
+        (
+            row["port"], row["bridge"], str(row["vlan"] or "-"), row["network"],
+            row["pod"] or row["container"][:12], row["interface"], " ".join(row["addresses"]) or "-",
+            row["error"] or "ok",
+        )
+        for row in rows
+    ]  # fmt: skip
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+    return OK
+
+
+def _attachment(item: ports.Attachment) -> dict[str, Any]:
+    mark = item.mark
+    return {
+        "port": item.port,
+        "bridge": item.bridge,
+        "vlan": item.tag or None,
+        "network": mark.network,
+        "pod": "/".join(part for part in (mark.pod_namespace, mark.pod_name) if part),
+        "container": mark.container_id,
+        "interface": mark.ifname,
+        "addresses": list(mark.addresses),
+        "error": item.error or ("" if pod.exists(item.port) else "its link is gone"),
+    }
+
+
+def _restore(_options: argparse.Namespace) -> int:
+    node = _try([], load_node)
+    report = restore(node.ovsdb if node else OVSDB)
+    for step in report.operations:
+        print(f"{step.kind} {step.name}: {step.action} {step.detail.get('address', '')}".rstrip())
+    for name in report.missing:
+        print(f"podnet: link {name} is not there", file=sys.stderr)
+    return FAILED if report.missing else OK
+
+
+def _apply(options: argparse.Namespace) -> int:
+    try:
+        with open(options.file, encoding="utf-8") as file:
+            node = Node.from_json(file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise PodnetError(f"cannot read {options.file}: {error}") from error
+    plan = converge(lambda state: node_state(state, node, declared(state)), node.ovsdb, check=options.check)
+    if options.json:
+        _print_json([step.to_dict() for step in plan.operations])
+    else:
+        for step in plan.operations:
+            print(f"{step.kind} {step.name}: {step.action}")
+    for warning in plan.warnings:
+        print(f"podnet: {warning}", file=sys.stderr)
+    return OK
+
+
+def _try(findings: list[str], step: Callable[[], Any]) -> Any:
+    try:
+        return step()
+    except PodnetError as error:
+        findings.append(str(error))
+        return None
+
+
+def _version() -> str:
+    """The name of the version folder that this runs from."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    return os.path.basename(folder) if os.path.dirname(folder) == OPT else "from a checkout"
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2))

@@ -1,0 +1,115 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the container runtime executes: hands the call to the agent, or serves it in its own process without one.
+
+Every attachment pays for each import here. No package of ours and little of the standard library is loaded before the
+agent has been asked.
+
+The protocol, schema 1: one line `PODNET/1 PLUGIN ENV_BYTES STDIN_BYTES`, then the environment (`KEY=VALUE` and a zero
+byte each), then standard input. The container's network namespace travels as a descriptor with the line. The reply is
+one line `PODNET/1 STATUS STDOUT_BYTES STDERR_BYTES` and then both.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import sys
+
+SOCKET = "/run/podnet/agent.sock"
+GREETING = b"PODNET/1"
+CONNECT_SECONDS = 2.0
+REPLY_SECONDS = 75.0
+"""More than the agent gives any call."""
+MAX_STDIN = (1 << 20) + 1
+VERSIONS = b'{"cniVersion":"1.1.0","supportedVersions":["0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}\n'
+_PASSED = ("PATH", "CNI_NETNS_OVERRIDE")
+
+
+class NoAgent(Exception):
+    """Nobody took the call."""
+
+
+def main(plugin: str) -> None:
+    """One call of the plugin, from the environment and standard input; ends the process."""
+    env = {key: value for key, value in os.environ.items() if key.startswith("CNI_") or key in _PASSED}
+    if env.get("CNI_COMMAND") == "VERSION":
+        _write(1, VERSIONS)
+        os._exit(0)
+    stdin = _read_stdin()
+    try:
+        status, stdout, stderr = ask(plugin, env, stdin)
+    except NoAgent:
+        from .attach.inprocess import run
+
+        os._exit(run(plugin, env, stdin))
+    except OSError as error:
+        status, stderr = 1, b""
+        stdout = (
+            b'{"cniVersion":"1.0.0","code":11,"msg":"the agent took the call but did not answer: %s",'
+            b'"details":"try again; systemctl status podnet-agent"}\n' % str(error).replace('"', "'").encode()
+        )
+    _write(1, stdout)
+    _write(2, stderr)
+    os._exit(status)
+
+
+def ask(plugin: str, env: dict[str, str], stdin: bytes, path: str = SOCKET) -> tuple[int, bytes, bytes]:
+    """Exit status, standard output and standard error from the agent.
+
+    Raises NoAgent if there is none (nothing has been done), OSError if it took the call and broke off.
+    """
+    pipe = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+    pipe.settimeout(CONNECT_SECONDS)
+    try:
+        pipe.connect(path)
+    except OSError:
+        raise NoAgent from None
+    pipe.settimeout(REPLY_SECONDS)
+    block = b"".join(key.encode() + b"=" + os.fsencode(value) + b"\0" for key, value in env.items())
+    line = b"%s %s %d %d\n" % (GREETING, plugin.encode(), len(block), len(stdin))
+    _send_line(pipe, line, env.get("CNI_NETNS"))
+    pipe.sendall(block + stdin)
+    data = b""
+    while True:
+        more = pipe.recv(65536)
+        if not more:
+            break
+        data += more
+    head, newline, body = data.partition(b"\n")
+    words = head.split()
+    if not newline or len(words) != 4 or words[0] != GREETING:
+        raise OSError("its reply was cut off")
+    status, size = int(words[1]), int(words[2])
+    return status, body[:size], body[size : size + int(words[3])]
+
+
+def _send_line(pipe: _socket.socket, line: bytes, netns: str | None) -> None:
+    try:
+        fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC) if netns else -1
+    except (OSError, ValueError):
+        fd = -1
+    if fd < 0:
+        pipe.sendall(line)
+        return
+    rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))]
+    sent = pipe.sendmsg([line], rights)
+    if sent < len(line):
+        pipe.sendall(line[sent:])
+    os.close(fd)
+
+
+def _read_stdin() -> bytes:
+    data = b""
+    while len(data) < MAX_STDIN:
+        more = os.read(0, 65536)
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _write(number: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(number, data) :]

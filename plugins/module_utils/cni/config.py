@@ -1,0 +1,145 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Standard input of a call: strict JSON, and the keys that the specification gives each plugin.
+
+Raises DecodeError (code 6) for what is not JSON or not of the protocol's shape, ConfigError (code 7) for a bad value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ConfigError, DecodeError
+from .versions import parse_version
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+VALID_ATTACHMENTS = ("cni.dev/valid-attachments", "cni.dev/attachments")
+"""The second is what libcni also sends."""
+COMMON_KEYS = frozenset({
+    "cniVersion", "name", "type", "ipam", "dns", "args", "runtimeConfig", "prevResult", "capabilities", "ipMasq",
+})  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+_PLUGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+@dataclass(frozen=True)
+class NetConf:
+    """A plugin's configuration. `raw` is the whole of it, `stdin` the bytes as they came, for a delegate."""
+
+    version: str
+    name: str
+    type: str
+    raw: Mapping[str, Any]
+    stdin: bytes
+    ipam: Mapping[str, Any] = field(default_factory=dict)
+    dns: Mapping[str, Any] = field(default_factory=dict)
+    runtime: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = field(default_factory=dict)
+    prev_result: Mapping[str, Any] | None = None
+
+    @property
+    def ipam_type(self) -> str:
+        """The delegated plugin, empty without addresses."""
+        return str(self.ipam.get("type", ""))
+
+
+def decode(stdin: bytes) -> dict[str, Any]:
+    """One JSON object. Duplicate keys, NaN, wild nesting and other encodings are refused."""
+    if len(stdin) > MAX_BYTES:
+        raise DecodeError(f"the configuration has {len(stdin)} bytes", f"at most {MAX_BYTES} are read")
+    try:
+        text = stdin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the configuration is not UTF-8: byte {error.start}") from error
+    _check_depth(text)
+    try:
+        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"the configuration is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DecodeError(f"the configuration is a JSON {type(value).__name__}", "an object is wanted")
+    return value
+
+
+def parse_netconf(raw: Mapping[str, Any], stdin: bytes) -> NetConf:
+    """The protocol's part of a configuration; a plugin's own keys stay in `raw`."""
+    version = parse_version(raw.get("cniVersion"))
+    name = raw.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError("name", f"{name!r} is not a network name", "a letter or digit, and then also . _ -")
+    ipam = _map(raw, "ipam")
+    if ipam:
+        parse_plugin_type(ipam.get("type"), "ipam.type")
+    prev_result = raw.get("prevResult")
+    if prev_result is not None and not isinstance(prev_result, Mapping):
+        raise ConfigError("prevResult", "an object is wanted")
+    args = _map(_map(raw, "args"), "cni", "args.")
+    return NetConf(
+        version, name, str(raw.get("type", "")), raw, stdin, ipam, _map(raw, "dns"), _map(raw, "runtimeConfig"), args,
+        prev_result,
+    )  # fmt: skip
+
+
+def parse_plugin_type(value: object, path: str) -> str:
+    """The name of an executable in a folder of CNI_PATH, never a path."""
+    if not isinstance(value, str) or not _PLUGIN.fullmatch(value):
+        raise ConfigError(path, f"{value!r} is not the name of a plugin", "a file's name in a folder of CNI_PATH")
+    return value
+
+
+def valid_attachments(raw: Mapping[str, Any]) -> frozenset[tuple[str, str]] | None:
+    """The (container id, interface name) pairs that GC is to keep; None if the runtime does not say."""
+    for key in VALID_ATTACHMENTS:
+        if key not in raw:
+            continue
+        entries = raw[key] if raw[key] is not None else []
+        if not isinstance(entries, list):
+            raise ConfigError(key, "a list is wanted")
+        return frozenset(_attachment(entry, f"{key}[{i}]") for i, entry in enumerate(entries))
+    return None
+
+
+def _attachment(entry: object, path: str) -> tuple[str, str]:
+    if isinstance(entry, Mapping):
+        container_id, ifname = entry.get("containerID"), entry.get("ifname")
+        if isinstance(container_id, str) and isinstance(ifname, str):
+            return container_id, ifname
+    raise ConfigError(path, "an attachment has containerID and ifname")
+
+
+def _map(table: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
+    value = table.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(prefix + key, f"an object is wanted, not {value!r}")
+    return value
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [key for key, _value in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return table
+
+
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def _check_depth(text: str) -> None:
+    """Brackets inside strings count too: a bound, not a parser."""
+    depth = 0
+    for sign in re.findall(r"[\[{\]}]", text):
+        depth += 1 if sign in "[{" else -1
+        if depth > MAX_DEPTH:
+            raise DecodeError("the configuration is nested too deeply", f"at most {MAX_DEPTH} levels are read")

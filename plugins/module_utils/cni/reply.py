@@ -1,0 +1,54 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a plugin gives back: bytes for standard output and standard error, and an exit status.
+
+The one place that turns an error into the JSON of the specification, section "Error".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import INTERNAL, PodnetError
+from .versions import NEWEST, SUPPORTED
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`code` is the exit status: 0, or 1 with an error on `stdout`."""
+
+    code: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+class DelegateError(PodnetError):
+    """What a delegated plugin reported; passed on in its own words. `details` is its own field of that name."""
+
+    def __init__(self, message: str, hint: str = "", code: int = INTERNAL, details: str = "") -> None:
+        super().__init__(message, hint, code)
+        self.details = details
+
+
+def success(document: Mapping[str, Any] | None = None) -> Reply:
+    """Exit status 0, with a result or with nothing."""
+    return Reply(0, b"" if document is None else encode(document))
+
+
+def failure(error: PodnetError, version: object = None) -> Reply:
+    """Exit status 1 and the error's JSON: the message names what is wrong, `details` the way out."""
+    spoken = version if version in SUPPORTED else NEWEST
+    details = "; ".join(text for text in (error.hint, getattr(error, "details", "")) if text)
+    document = {"cniVersion": spoken, "code": error.code, "msg": str(error.message)}
+    if details:
+        document["details"] = details
+    return Reply(1, encode(document), f"{error}\n".encode(errors="replace"))
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Compact JSON in one line."""
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,86 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The environment of a call (specification 1.1.0, section "Parameters"), checked before anything is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import ConfigError, InvalidEnvironment
+from ..model.names import parse_ifname
+
+ADD, DEL, CHECK, GC, STATUS, VERSION = "ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION"
+VERBS = (ADD, DEL, CHECK, GC, STATUS, VERSION)
+
+_NEEDED = {
+    ADD: ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"),
+    DEL: ("CNI_CONTAINERID", "CNI_IFNAME"),
+    CHECK: ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
+    GC: ("CNI_PATH",),
+    STATUS: (),
+    VERSION: (),
+}
+_CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
+_KNOWN_ARGS = ("IgnoreUnknown", "K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID", "MAC")
+_TRUE = ("1", "t", "true")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call. `args` are the pairs of CNI_ARGS, `path` the folders of CNI_PATH."""
+
+    verb: str
+    container_id: str = ""
+    netns: str = ""
+    ifname: str = ""
+    args: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
+
+    @property
+    def pod_namespace(self) -> str:
+        """The pod's Kubernetes namespace, empty outside of Kubernetes."""
+        return self.args.get("K8S_POD_NAMESPACE", "")
+
+
+def parse_request(env: Mapping[str, str]) -> Request:
+    """Reads a call's environment. Raises InvalidEnvironment that names the variable."""
+    verb = env.get("CNI_COMMAND", "")
+    if not verb:
+        raise InvalidEnvironment("CNI_COMMAND is not set", f"one of {', '.join(VERBS)}; a container runtime calls this")
+    if verb not in VERBS:
+        raise InvalidEnvironment(f"unknown CNI_COMMAND: {verb}", f"one of {', '.join(VERBS)}")
+    missing = [name for name in _NEEDED[verb] if not env.get(name)]
+    if missing:
+        raise InvalidEnvironment(f"{', '.join(missing)} is not set", f"{verb} needs {', '.join(_NEEDED[verb])}")
+    container_id, ifname = env.get("CNI_CONTAINERID", ""), env.get("CNI_IFNAME", "")
+    if container_id and not _CONTAINER_ID.fullmatch(container_id):
+        raise InvalidEnvironment(
+            f"CNI_CONTAINERID {container_id!r} is not an id", "letters and digits, and then also . _ -"
+        )
+    if ifname:
+        try:
+            parse_ifname(ifname, "CNI_IFNAME")
+        except ConfigError as error:
+            raise InvalidEnvironment(error.message, error.hint) from error
+    args = _args(env.get("CNI_ARGS", ""), strict=verb == ADD)
+    path = tuple(folder for folder in env.get("CNI_PATH", "").split(":") if folder)
+    return Request(verb, container_id, env.get("CNI_NETNS", ""), ifname, args, path)
+
+
+def _args(text: str, strict: bool) -> dict[str, str]:
+    """`K=V;K=V`. Unknown keys are refused unless IgnoreUnknown says otherwise (CNI conventions, "CNI_ARGS")."""
+    args: dict[str, str] = {}
+    for pair in text.split(";"):
+        key, equals, value = pair.partition("=")
+        if not pair:
+            continue
+        if not equals and strict:
+            raise InvalidEnvironment(f"CNI_ARGS: {pair!r} is not KEY=VALUE")
+        args[key] = value
+    unknown = [key for key in args if key not in _KNOWN_ARGS]
+    if unknown and strict and args.get("IgnoreUnknown", "").lower() not in _TRUE:
+        raise InvalidEnvironment(f"CNI_ARGS: unknown key {unknown[0]}", "add IgnoreUnknown=1 to have it ignored")
+    return args

@@ -1,0 +1,72 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tells the neighbours of a new address: gratuitous ARP (RFC 5227, section 2.3) and unsolicited neighbour
+advertisement (RFC 4861, section 7.2.6), on a packet socket of the pod's namespace.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+
+_BROADCAST = b"\xff" * 6
+_ETH_ARP, _ETH_IPV6 = 0x0806, 0x86DD
+_ALL_NODES = ipaddress.IPv6Address("ff02::1").packed
+_ALL_NODES_MAC = b"\x33\x33\x00\x00\x00\x01"
+_ICMPV6 = 58
+_NEIGHBOUR_ADVERTISEMENT = 136
+_OVERRIDE = 0x20000000
+PAUSES = (0.0, 0.1, 0.4)
+"""Seconds before each round: a single announcement is lost if a switch is not forwarding yet."""
+
+
+def open_socket(name: str) -> socket.socket:
+    """A packet socket on an interface of the calling thread's namespace; it stays there. The caller closes it."""
+    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    try:
+        raw.bind((name, 0))
+    except OSError:
+        raw.close()
+        raise
+    return raw
+
+
+def announce(raw: socket.socket, mac: str, addresses: Iterable[str]) -> None:
+    """Sends one announcement for each address (CIDR). A link that is gone by now is no error."""
+    for frame in frames(mac, addresses):
+        try:
+            raw.send(frame)
+        except OSError:
+            return
+
+
+def frames(mac: str, addresses: Iterable[str]) -> Iterator[bytes]:
+    """The Ethernet frames that announce the addresses."""
+    source = bytes.fromhex(mac.replace(":", ""))
+    for text in addresses:
+        address = ipaddress.ip_interface(text).ip
+        yield _arp(source, address.packed) if address.version == 4 else _advertisement(source, address.packed)
+
+
+def _arp(mac: bytes, address: bytes) -> bytes:
+    header = _BROADCAST + mac + struct.pack("!H", _ETH_ARP)
+    return header + struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + address + b"\0" * 6 + address
+
+
+def _advertisement(mac: bytes, address: bytes) -> bytes:
+    body = struct.pack("!BBHI", _NEIGHBOUR_ADVERTISEMENT, 0, 0, _OVERRIDE) + address + b"\x02\x01" + mac
+    pseudo = address + _ALL_NODES + struct.pack("!II", len(body), _ICMPV6)
+    body = body[:2] + struct.pack("!H", _checksum(pseudo + body)) + body[4:]
+    header = struct.pack("!IHBB", 6 << 28, len(body), _ICMPV6, 255) + address + _ALL_NODES
+    return _ALL_NODES_MAC + mac + struct.pack("!H", _ETH_IPV6) + header + body
+
+
+def _checksum(data: bytes) -> int:
+    """RFC 1071. An even number of bytes."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
