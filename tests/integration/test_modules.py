@@ -365,7 +365,7 @@ def test_an_address_of_others_stays_and_a_secondary_one_survives_its_primary(nod
 
 
 def test_what_was_changed_by_hand_is_seen_and_mended(node: Light, bridge: str) -> None:
-    options = {"name": "v9", "bridge": bridge, "vlan": 9, "addresses": ["10.9.0.1/24", "fd00:9::1/64"]}
+    options: Options = {"name": "v9", "bridge": bridge, "vlan": 9, "addresses": ["10.9.0.1/24", "fd00:9::1/64"]}
     run(node, "interface", **options)
     node.run("ip", "addr", "delete", "10.9.0.1/24", "dev", "v9")
     node.run("ip", "link", "set", "v9", "down")

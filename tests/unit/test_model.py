@@ -28,7 +28,6 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.names import (
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Node, Uplink
 from ansible_collections.podnet.ovs.plugins.module_utils.model.ownership import OWNER_OVS, Mark, foreign
 from ansible_collections.podnet.ovs.plugins.module_utils.model.vlan import VlanSet, collapse, parse_vlan_id
-
 from ansible_collections.podnet.ovs.tests.unit.strategies import nodes, vlan_ids
 
 # VLAN sets

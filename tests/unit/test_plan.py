@@ -39,7 +39,6 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.target import (
     restored,
 )
 from ansible_collections.podnet.ovs.plugins.module_utils.model.vlan import VlanSet
-
 from ansible_collections.podnet.ovs.tests.unit.strategies import NICS, fresh_states, nodes, vlan_sets
 
 PURGE = Options(purge=True, force=True)

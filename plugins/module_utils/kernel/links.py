@@ -122,7 +122,6 @@ def _link(message: Any, names: dict[int, str], messages: list[Any], addresses: l
         master=None if master is None else names.get(master, str(master)),
         children=tuple(sorted(names[item["index"]] for item in messages if _stands_on(item, index))),
         dynamic=tuple(sorted(address for address, flags in own.items() if not flags & IFA_F_PERMANENT)),
-        tentative=tuple(sorted(address for address, flags in own.items() if flags & IFA_F_TENTATIVE)),
         duplicate=tuple(sorted(address for address, flags in own.items() if flags & IFA_F_DADFAILED)),
         routes=tuple(sorted({_route(item) for item in routes if index in _outputs(item)})),
     )

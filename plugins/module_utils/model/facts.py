@@ -16,9 +16,13 @@ from .vlan import collapse
 
 def facts_of(state: State, node: Node | None) -> dict[str, Any]:
     """Versions, bridges, uplinks, interfaces, attachments, and the names of what is declared."""
-    ports = [(bridge, port) for bridge in state.bridges.values() for port in bridge.ports.values()]
-    pods = [(bridge, port) for bridge, port in ports if _is_pods(port)]
-    others = [(bridge, port) for bridge, port in ports if not _is_pods(port)]
+    ports = [
+        (bridge, port, Mark.parse(port.external_ids))
+        for bridge in state.bridges.values()
+        for port in bridge.ports.values()
+    ]
+    pods = [(bridge, port, mark) for bridge, port, mark in ports if mark and mark.owner != OWNER_NODE]
+    others = [(bridge, port) for bridge, port, mark in ports if mark is None or mark.owner == OWNER_NODE]
     return {
         "versions": {
             "openvswitch": state.ovs_version,
@@ -28,7 +32,7 @@ def facts_of(state: State, node: Node | None) -> dict[str, Any]:
         "bridges": {bridge.name: _bridge(bridge) for bridge in state.bridges.values()},
         "uplinks": {port.name: _uplink(state, bridge, port) for bridge, port in others if not _is_internal(port)},
         "interfaces": {port.name: _interface(state, bridge, port) for bridge, port in others if _is_internal(port)},
-        "attachments": [_attachment(bridge, port) for bridge, port in pods],
+        "attachments": [_attachment(bridge, port, mark) for bridge, port, mark in pods],
         "declared": {
             "bridges": [bridge.name for bridge in node.bridges] if node else [],
             "networks": [network.name for network in node.networks] if node else [],
@@ -75,9 +79,7 @@ def _interface(state: State, bridge: BridgeRow, port: PortRow) -> dict[str, Any]
     }
 
 
-def _attachment(bridge: BridgeRow, port: PortRow) -> dict[str, Any]:
-    mark = Mark.parse(port.external_ids)
-    assert mark is not None
+def _attachment(bridge: BridgeRow, port: PortRow, mark: Mark) -> dict[str, Any]:
     return {
         "port": port.name,
         "bridge": bridge.name,
@@ -92,11 +94,6 @@ def _attachment(bridge: BridgeRow, port: PortRow) -> dict[str, Any]:
 
 def _is_internal(port: PortRow) -> bool:
     return any(row.type == INTERNAL for row in port.interfaces)
-
-
-def _is_pods(port: PortRow) -> bool:
-    mark = Mark.parse(port.external_ids)
-    return mark is not None and mark.owner != OWNER_NODE
 
 
 def _is_ours(port: PortRow) -> bool:

@@ -10,19 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 SYSTEM_INTERFACE = ""
 """Interface.type of a NIC or a veth. The database also takes the word `system` for it."""
 INTERNAL = "internal"
-
-
-def _map() -> Any:
-    return field(default_factory=dict)
-
-
-def _reported(default: Any) -> Any:
-    return field(default=default, compare=False)
 
 
 @dataclass(frozen=True)
@@ -33,11 +24,11 @@ class InterfaceRow:
     type: str = SYSTEM_INTERFACE
     mac: str | None = None
     mtu_request: int | None = None
-    external_ids: Mapping[str, str] = _map()
-    mtu: int | None = _reported(None)
-    mac_in_use: str | None = _reported(None)
-    ofport: int | None = _reported(None)
-    error: str = _reported("")
+    external_ids: Mapping[str, str] = field(default_factory=dict)
+    mtu: int | None = field(default=None, compare=False)
+    mac_in_use: str | None = field(default=None, compare=False)
+    ofport: int | None = field(default=None, compare=False)
+    error: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -51,8 +42,8 @@ class PortRow:
     vlan_mode: str | None = None
     bond_mode: str | None = None
     lacp: str | None = None
-    other_config: Mapping[str, str] = _map()
-    external_ids: Mapping[str, str] = _map()
+    other_config: Mapping[str, str] = field(default_factory=dict)
+    external_ids: Mapping[str, str] = field(default_factory=dict)
 
     def interface(self, name: str) -> InterfaceRow | None:
         """Its interface of that name."""
@@ -68,10 +59,10 @@ class BridgeRow:
     fail_mode: str = "standalone"
     stp_enable: bool = False
     rstp_enable: bool = False
-    other_config: Mapping[str, str] = _map()
-    external_ids: Mapping[str, str] = _map()
-    ports: Mapping[str, PortRow] = _map()
-    datapath_id: str = _reported("")
+    other_config: Mapping[str, str] = field(default_factory=dict)
+    external_ids: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, PortRow] = field(default_factory=dict)
+    datapath_id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -81,29 +72,28 @@ class Link:
     name: str
     up: bool = False
     addresses: frozenset[str] = frozenset()
-    mtu: int = _reported(0)
-    mac: str = _reported("")
-    kind: str = _reported("")
-    master: str | None = _reported(None)
-    children: tuple[str, ...] = _reported(())
-    dynamic: tuple[str, ...] = _reported(())
+    mtu: int = field(default=0, compare=False)
+    mac: str = field(default="", compare=False)
+    kind: str = field(default="", compare=False)
+    master: str | None = field(default=None, compare=False)
+    children: tuple[str, ...] = field(default=(), compare=False)
+    dynamic: tuple[str, ...] = field(default=(), compare=False)
     """Addresses that DHCP or a router gave, and that end."""
-    tentative: tuple[str, ...] = _reported(())
-    duplicate: tuple[str, ...] = _reported(())
+    duplicate: tuple[str, ...] = field(default=(), compare=False)
     """Addresses that another host on the link has, as duplicate address detection found (RFC 4862)."""
-    routes: tuple[str, ...] = _reported(())
+    routes: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class State:
     """A node: bridges and links by name, the switch's own settings, the text of node.json (None: no file)."""
 
-    bridges: Mapping[str, BridgeRow] = _map()
-    links: Mapping[str, Link] = _map()
-    switch: Mapping[str, str] = _map()
+    bridges: Mapping[str, BridgeRow] = field(default_factory=dict)
+    links: Mapping[str, Link] = field(default_factory=dict)
+    switch: Mapping[str, str] = field(default_factory=dict)
     """Open_vSwitch.other_config"""
     node_json: str | None = None
-    ovs_version: str = _reported("")
+    ovs_version: str = field(default="", compare=False)
 
     def port_of(self, interface: str) -> tuple[BridgeRow, PortRow] | None:
         """The bridge and port that an interface belongs to, or that have its name."""
