@@ -192,17 +192,27 @@ def make_machine() -> None:
     replace(root, ROOTS / "vm")
 
 
+def fetch_kernel(folder: Path) -> Path:
+    """Downloads Debian's current kernel, with fresh package lists if those of the machine are missing or too old."""
+    for fresh in (False, True):
+        if fresh:
+            run(["apt-get", "-q", "update"], timeout=300)
+        depends = run(["apt-cache", "depends", "linux-image-amd64"], check=False).stdout
+        package = re.search(r"Depends: (linux-image-\S+)", depends)
+        if package is not None:
+            words = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", package.group(1)]
+            run(words, cwd=folder, timeout=300, check=fresh)
+        for archive in folder.glob("*.deb"):
+            return archive
+    raise LabError("apt knows no linux-image-amd64")
+
+
 def make_kernel() -> None:
     """Fetches Debian's kernel and makes the initial file system that mounts the root."""
     new = KERNEL.with_suffix(".new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    depends = run(["apt-cache", "depends", "linux-image-amd64"]).stdout
-    package = re.search(r"Depends: (linux-image-\S+)", depends)
-    if package is None:
-        raise LabError("no Debian kernel known: run apt-get update")
-    run(["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", package.group(1)], cwd=new, timeout=300)
-    archive = next(new.glob("*.deb"))
+    archive = fetch_kernel(new)
     run(["dpkg-deb", "-x", archive, new / "files"], timeout=120)
     archive.unlink()
     (version,) = [path.name for path in (new / "files/lib/modules").iterdir()]

@@ -180,7 +180,7 @@ class Lan:
 
     def link_commands(self, port: Port, node: str) -> list[str]:
         """What `ip -batch` does in the switch's namespace to lay the cable to a namespace of this machine."""
-        mtu = max(port.nic.mtu, 1500)
+        mtu = port.nic.mtu
         return [
             f"link add {port.switch_port} mtu {mtu} type veth "
             f"peer name {port.nic.name} address {port.mac} mtu {mtu} netns {node}",

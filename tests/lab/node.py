@@ -112,7 +112,10 @@ class Node(Place):
         return "set -e\n" + "\n".join(words) + "\n"
 
     def drop_ingress(self, nic: str, on: bool = True) -> None:
-        """Hides what arrives on a NIC from the node's own kernel, not from the userspace datapath; or ends that."""
+        """Hides what arrives on a NIC from the node's own kernel, not from the userspace datapath; or ends that.
+
+        NICs of mode "none" are hidden from the start. What is set here holds until the node restarts.
+        """
         script = ingress_drop([nic]) if on else f"delete chain netdev podnet_lab {chain(nic)}\n"
         run(["nsenter", f"--net={self.netns_path}", "nft", "-f", "-"], input=script, env=PLAIN)
 

@@ -130,14 +130,36 @@ def processes_in(lab: str, parts: Iterable[str]) -> set[int]:
     return found | {pid for pid, (net, mnt) in seen.items() if net in nets or mnt in mounts} - apart
 
 
+def _cgroups_of(pid: int) -> list[str]:
+    """The paths of a process's control groups, in whatever hierarchies; container runtimes make such anywhere."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+        return [line.split(":", 2)[2].strip("/") for line in lines]
+    return []
+
+
+def _remove_empty_cgroups(paths: Iterable[str]) -> None:
+    """Removes those of these control groups, and of the groups around them, in which nothing is any more."""
+    top = Path("/sys/fs/cgroup")
+    trees = [top] if (top / "cgroup.procs").exists() else [path for path in top.iterdir() if path.is_dir()]
+    wanted = {parent for path in paths if path for parent in (Path(path), *Path(path).parents)} - {Path(".")}
+    for path in sorted(wanted, key=lambda path: len(path.parts), reverse=True):
+        for tree in trees:
+            with contextlib.suppress(OSError):
+                os.rmdir(tree / path)
+
+
 def end_processes(lab: str, parts: Iterable[str], timeout: float = 10) -> None:
     """Kills what runs in these parts of a lab and waits until it is gone; raises LabError if something stays."""
     parts = list(parts)
     end = time.monotonic() + timeout
+    groups: set[str] = set()
     while True:
         left = {pid for pid in processes_in(lab, parts) if not _ended(pid)}
         if not left:
+            _remove_empty_cgroups(groups)
             return
+        groups.update(group for pid in left for group in _cgroups_of(pid))
         if time.monotonic() > end:
             raise LabError(f"processes that do not end: {sorted(left)}")
         for pid in left:
