@@ -49,7 +49,7 @@ def parse_wish(conf: NetConf, request: Request, node: Node) -> Wish:
     vlan = conf.raw.get("vlan")
     untagged = conf.raw.get("untagged", False)
     if not isinstance(untagged, bool):
-        raise ConfigError("untagged", f"true or false, not {untagged!r}")
+        raise ConfigError("untagged", f"{untagged!r} is neither true nor false", "leave it away for a tagged network")
     if untagged == (vlan is not None):
         message = "both vlan and untagged are given" if untagged else "neither vlan nor untagged is given"
         raise ConfigError("vlan", message, 'write "vlan": 100 for a tagged network, or "untagged": true')

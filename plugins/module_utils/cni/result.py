@@ -129,14 +129,22 @@ def _parse_address(item: Mapping[str, Any]) -> Address:
 
 
 def _parse_route(item: Mapping[str, Any]) -> Route:
-    ipaddress.ip_network(item["dst"], strict=False)
+    destination = _text(item["dst"])
+    ipaddress.ip_network(destination, strict=False)
     extra = {key: int(item[key]) for key in _ROUTE_EXTRAS if item.get(key) is not None}
-    return Route(str(item["dst"]), item.get("gw") or "", extra)
+    return Route(destination, item.get("gw") or "", extra)
 
 
-def _cidr(text: str) -> str:
+def _cidr(value: object) -> str:
+    text = _text(value)
     ipaddress.ip_interface(text)
     return text
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a string")
+    return value
 
 
 def _render_oldest(result: Result) -> dict[str, Any]:

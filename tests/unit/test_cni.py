@@ -1,0 +1,295 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The protocol: environment, configuration, results of every version, errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from ansible_collections.podnet.ovs.plugins.module_utils import client
+from ansible_collections.podnet.ovs.plugins.module_utils.attach.wish import derived_mac, host_name, parse_wish
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.config import (
+    MAX_BYTES,
+    decode,
+    parse_netconf,
+    valid_attachments,
+)
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.reply import DelegateError, failure, success
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.request import parse_request
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.result import (
+    Address,
+    Interface,
+    Result,
+    Route,
+    parse_result,
+    render,
+)
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.versions import NEWEST, SUPPORTED, at_least, parse_version
+from ansible_collections.podnet.ovs.plugins.module_utils.errors import ConfigError, DecodeError, PodnetError
+from ansible_collections.podnet.ovs.plugins.module_utils.kernel.announce import frames
+from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Node
+
+ENV = {
+    "CNI_COMMAND": "ADD",
+    "CNI_CONTAINERID": "c1",
+    "CNI_NETNS": "/run/netns/p",
+    "CNI_IFNAME": "eth0",
+    "CNI_PATH": "/opt/cni/bin:/usr/lib/cni",
+}
+NODE = Node.parse({"bridges": [{"name": "br-pod"}], "networks": [{"name": "a", "bridge": "br-pod", "vlan": 100}]})
+
+# Environment
+
+
+def test_request_is_read() -> None:
+    args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;OTHER=x"
+    request = parse_request({**ENV, "CNI_ARGS": args})
+    assert (request.verb, request.container_id, request.ifname) == ("ADD", "c1", "eth0")
+    assert request.pod_namespace == "shop"
+    assert request.path == ("/opt/cni/bin", "/usr/lib/cni")
+
+
+@pytest.mark.parametrize("name", ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"])
+def test_a_missing_variable_is_named(name: str) -> None:
+    with pytest.raises(PodnetError, match=name) as caught:
+        parse_request({**ENV, name: ""})
+    assert caught.value.code == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CNI_COMMAND", "RUN"),
+        ("CNI_CONTAINERID", "../c1"),
+        ("CNI_CONTAINERID", "c1\n"),
+        ("CNI_IFNAME", "a-name-too-long0"),
+        ("CNI_IFNAME", "eth/0"),
+        ("CNI_IFNAME", ".."),
+        ("CNI_IFNAME", "eth 0"),
+        ("CNI_ARGS", "UNKNOWN=1"),
+        ("CNI_ARGS", "no-equals"),
+    ],
+)
+def test_a_bad_variable_is_refused(name: str, value: str) -> None:
+    with pytest.raises(PodnetError, match=name) as caught:
+        parse_request({**ENV, name: value})
+    assert caught.value.code == 4
+
+
+def test_del_needs_no_namespace_and_forgives_arguments() -> None:
+    request = parse_request({**ENV, "CNI_COMMAND": "DEL", "CNI_NETNS": "", "CNI_PATH": "", "CNI_ARGS": "X=1;y"})
+    assert request.verb == "DEL"
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("stdin", "word"),
+    [
+        (b"", "not JSON"),
+        (b"[]", "list"),
+        (b'{"name": "a", "name": "b"}', "'name' is there twice"),
+        (b'{"mtu": NaN}', "NaN"),
+        (b'{"mtu": Infinity}', "Infinity"),
+        (b'{"name": "\xff"}', "UTF-8"),
+        (b'{"a":' + b"[" * 10000 + b"]" * 10000 + b"}", "nested"),
+        (b'{"a": "' + b"x" * MAX_BYTES + b'"}', "bytes"),
+        (b'{"a": 1', "not JSON"),
+    ],
+)
+def test_what_is_no_configuration_is_code_6(stdin: bytes, word: str) -> None:
+    with pytest.raises(DecodeError, match=word) as caught:
+        decode(stdin)
+    assert caught.value.code == 6
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "code"),
+    [
+        ({"cniVersion": "9.9.9", "name": "a"}, "cniVersion", 1),
+        ({"cniVersion": 1, "name": "a"}, "cniVersion", 1),
+        ({}, "name", 7),
+        ({"name": "../a"}, "name", 7),
+        ({"name": "a", "ipam": []}, "ipam", 7),
+        ({"name": "a", "ipam": {"type": "/bin/sh"}}, "ipam.type", 7),
+        ({"name": "a", "ipam": {"subnet": "10.0.0.0/24"}}, "ipam.type", 7),
+        ({"name": "a", "prevResult": []}, "prevResult", 7),
+        ({"name": "a", "args": {"cni": 1}}, "args.cni", 7),
+    ],
+)
+def test_a_bad_protocol_key_is_named(raw: dict[str, Any], path: str, code: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_netconf(raw, b"")
+    assert (caught.value.path, caught.value.code) == (path, code)
+
+
+def test_valid_attachments() -> None:
+    one = {"containerID": "c", "ifname": "eth0"}
+    assert valid_attachments({}) is None
+    assert valid_attachments({"cni.dev/valid-attachments": []}) == frozenset()
+    assert valid_attachments({"cni.dev/attachments": [one]}) == {("c", "eth0")}
+    with pytest.raises(ConfigError, match=r"cni.dev/valid-attachments\[0\]"):
+        valid_attachments({"cni.dev/valid-attachments": ["c"]})
+
+
+def wish_of(**keys: Any) -> Any:
+    raw = {"cniVersion": "1.0.0", "name": "a", "type": "podnet-ovs", **keys}
+    return parse_wish(parse_netconf(raw, b""), parse_request(ENV), NODE)
+
+
+@pytest.mark.parametrize(
+    ("keys", "path", "code"),
+    [
+        ({}, "vlan", 7),
+        ({"vlan": True}, "vlan", 7),
+        ({"vlan": 100.0}, "vlan", 7),
+        ({"vlan": 1e3}, "vlan", 7),
+        ({"vlan": "0100"}, "vlan", 7),
+        ({"vlan": 0}, "vlan", 7),
+        ({"vlan": 4095}, "vlan", 7),
+        ({"vlan": -1}, "vlan", 7),
+        ({"vlan": 100, "untagged": True}, "vlan", 7),
+        ({"untagged": "yes"}, "untagged", 7),
+        ({"vlan": 100, "bridge": "br/pod"}, "bridge", 7),
+        ({"vlan": 100, "mtu": True}, "mtu", 7),
+        ({"vlan": 100, "mtu": 10}, "mtu", 7),
+        ({"vlan": 100, "mac": "01:00:5e:00:00:01"}, "mac", 7),
+        ({"vlan": 100, "runtimeConfig": {"mac": "x"}}, "runtimeConfig.mac", 7),
+        ({"vlna": 100}, "vlna", 2),
+        ({"vlan": 100, "trunk": [{"id": 1}]}, "trunk", 2),
+        ({"vlan": 100, "socket_file": "unix:/x"}, "socket_file", 2),
+    ],
+)
+def test_a_bad_key_of_the_plugin_is_named(keys: dict[str, Any], path: str, code: int) -> None:
+    with pytest.raises(ConfigError) as caught:
+        wish_of(**keys)
+    assert (caught.value.path, caught.value.code) == (path, code)
+    assert caught.value.hint
+
+
+def test_what_a_wish_takes() -> None:
+    wish = wish_of(vlan=100, mac="02-00-5E-10-00-01", mtu=1400, **{"example.org/key": 1, "cni.dev/x": 2})
+    assert (wish.bridge, wish.vlan, wish.mac, wish.mtu) == ("br-pod", 100, "02:00:5e:10:00:01", 1400)
+    runtime = wish_of(vlan=100, mac="02:00:00:00:00:01", runtimeConfig={"mac": "02:00:00:00:00:02"})
+    assert runtime.mac == "02:00:00:00:00:02"
+    assert wish_of(untagged=True).vlan is None
+
+
+@given(st.text(min_size=1, max_size=80), st.text(min_size=1, max_size=15))
+def test_derived_names_fit_and_addresses_are_local_unicast(container_id: str, ifname: str) -> None:
+    assert len(host_name(container_id, ifname)) == 14
+    assert int(derived_mac(container_id, ifname)[:2], 16) & 3 == 2
+
+
+# Results
+
+_hosts = st.integers(1, 254).map(lambda n: f"10.0.0.{n}/24") | st.integers(1, 0xFFFF).map(lambda n: f"fd00::{n:x}/64")
+_gateways = st.sampled_from(["", "10.0.0.1", "fd00::1"])
+
+
+@st.composite
+def results(draw: st.DrawFn) -> Result:
+    names = draw(st.lists(st.sampled_from(["eth0", "net1", "pn0", "br"]), max_size=3))
+    interfaces = tuple(
+        Interface(n, draw(st.sampled_from(["", "02:00:00:00:00:01"])), draw(st.sampled_from(["", "/run/netns/p"])),
+                  draw(st.none() | st.integers(68, 9000)))
+        for n in names
+    )  # fmt: skip
+    index = st.none() | st.integers(0, len(interfaces) - 1) if interfaces else st.none()
+    addresses = tuple(Address(a, draw(_gateways), draw(index)) for a in draw(st.lists(_hosts, max_size=3)))
+    extra = st.dictionaries(st.sampled_from(["mtu", "advmss", "priority", "table", "scope"]), st.integers(1, 200))
+    destinations = draw(st.lists(st.sampled_from(["0.0.0.0/0", "::/0", "10.9.0.0/16", "fd09::/32"]), max_size=3))
+    routes = tuple(Route(d, draw(_gateways), draw(extra)) for d in destinations)
+    return Result(interfaces, addresses, routes, draw(st.sampled_from([{}, {"nameservers": ["10.0.0.53"]}])))
+
+
+@given(results())
+def test_the_newest_version_loses_nothing(result: Result) -> None:
+    assert parse_result(json.loads(json.dumps(render(result, NEWEST)))) == result
+
+
+@given(results(), st.sampled_from(SUPPORTED), st.sampled_from(SUPPORTED))
+def test_a_way_down_loses_the_same_by_any_route(result: Result, first: str, last: str) -> None:
+    if first == "0.2.0" or last == "0.2.0" or SUPPORTED.index(first) < SUPPORTED.index(last):
+        return
+    assert render(parse_result(render(result, first)), last) == render(result, last)
+
+
+@given(results(), st.sampled_from(SUPPORTED))
+def test_a_version_has_only_its_own_keys(result: Result, version: str) -> None:
+    try:
+        document = render(result, version)
+    except ConfigError:
+        assert version == "0.2.0" and not result.addresses
+        return
+    assert document["cniVersion"] == version
+    if version == "0.2.0":
+        assert not {"interfaces", "ips", "routes"} & set(document)
+        return
+    assert all(("version" in item) == (not at_least(version, "1.0.0")) for item in document.get("ips", ()))
+    if version != NEWEST:
+        assert all("mtu" not in item for item in document.get("interfaces", ()))
+        assert all(set(item) <= {"dst", "gw"} for item in document.get("routes", ()))
+
+
+def test_an_absent_index_stays_absent() -> None:
+    result = parse_result({"ips": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.3/24", "interface": -1}]})
+    assert [item.interface for item in result.addresses] == [None, None]
+
+
+@pytest.mark.parametrize("document", [[], {"ips": [{}]}, {"ips": [{"address": "x"}]}, {"routes": [{"dst": 1}]}, "x"])
+def test_what_is_no_result_is_code_6(document: Any) -> None:
+    with pytest.raises(DecodeError):
+        parse_result(document)
+
+
+# Replies
+
+
+def test_an_error_is_the_specifications_json() -> None:
+    reply = failure(ConfigError("vlan", "is wrong", "write 100"), "0.4.0")
+    assert reply.code == 1
+    document = json.loads(reply.stdout)
+    assert document == {"cniVersion": "0.4.0", "code": 7, "msg": "vlan: is wrong", "details": "write 100"}
+    assert json.loads(failure(PodnetError("x"), ["not", "a", "version"]).stdout)["cniVersion"] == NEWEST
+    passed_on = json.loads(failure(DelegateError("full", code=110, details="10.0.0.0/24")).stdout)
+    assert (passed_on["code"], passed_on["details"]) == (110, "10.0.0.0/24")
+
+
+def test_success_without_a_document_is_silent() -> None:
+    assert success().stdout == b""
+
+
+def test_versions() -> None:
+    assert parse_version(None) == "0.2.0"
+    assert at_least("1.1.0", "0.4.0") and not at_least("0.3.1", "0.4.0")
+
+
+# Announcements
+
+
+def test_announcements_are_well_formed() -> None:
+    arp, advertisement = frames("02:00:00:00:00:01", ["10.0.0.2/24", "fd00::2/64"])
+    assert arp[:6] == b"\xff" * 6 and arp[12:14] == b"\x08\x06"
+    assert arp[28:32] == arp[38:42] == bytes([10, 0, 0, 2])
+    assert advertisement[:6] == b"\x33\x33\0\0\0\x01" and advertisement[12:14] == b"\x86\xdd"
+    payload = advertisement[54:]
+    pseudo = advertisement[22:54] + len(payload).to_bytes(4, "big") + b"\0\0\0\x3a"
+    total = sum(int.from_bytes((pseudo + payload)[i : i + 2], "big") for i in range(0, len(pseudo + payload), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    assert total == 0xFFFF, "RFC 1071: the sum over a message with its checksum is all ones"
+
+
+# The client
+
+
+def test_the_clients_versions_are_the_packages() -> None:
+    document = json.loads(client.VERSIONS)
+    assert document == {"cniVersion": NEWEST, "supportedVersions": list(SUPPORTED)}
