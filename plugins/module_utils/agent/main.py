@@ -40,7 +40,7 @@ _UCRED = struct.Struct("3i")
 
 
 class Sessions:
-    """One long-lived session with the node's database, opened when first needed and again after it broke."""
+    """One long-lived session with the node's database, opened when first needed, and anew after it broke."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,13 +48,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def __call__(self, seconds: float) -> Iterator[Session]:
-        session = self._get(seconds)
-        try:
-            yield session
-        except PodnetError as error:
-            if error.code in (TRY_AGAIN, UNAVAILABLE):
-                self._drop(session)
-            raise
+        yield self._get(seconds)
 
     def close(self) -> None:
         """Ends the connection."""
@@ -69,22 +63,14 @@ class Sessions:
             raise PodnetError("the Open vSwitch database is slow to open", "try again", TRY_AGAIN)
         try:
             if self._session is not None and (self._session.endpoint != endpoint or not self._session.alive()):
-                self._session.close()
-                self._session = None
+                # Calls that still use it run into their own deadlines.
+                broken, self._session = self._session, None
+                broken.close()
             if self._session is None:
                 self._session = Session.open(endpoint, seconds)
             return self._session
         finally:
             self._lock.release()
-
-    def _drop(self, session: Session) -> None:
-        """Others may still use it, so it is closed only when they have ended: their calls are bounded."""
-        with self._lock:
-            if self._session is session:
-                self._session = None
-        timer = threading.Timer(60.0, session.close)
-        timer.daemon = True
-        timer.start()
 
 
 class Turns:

@@ -198,7 +198,8 @@ class Session:
 
     def alive(self) -> bool:
         """Whether the connection stands at this moment."""
-        return bool(self.api.idl._session.is_connected())
+        link = self.api.ovsdb_connection
+        return bool(link.thread and link.thread.is_alive() and self.api.idl._session.is_connected())
 
     def close(self) -> None:
         """Ends the connection. A server that is frozen is not waited for."""
