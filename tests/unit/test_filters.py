@@ -16,7 +16,7 @@ from ansible_collections.podnet.ovs.plugins.filter.to_nad import to_nad
 from ansible_collections.podnet.ovs.plugins.filter.vlan_compress import vlan_compress
 from ansible_collections.podnet.ovs.plugins.filter.vlan_expand import vlan_expand
 
-FLEET = {
+FLEET: dict[str, Any] = {
     "bridges": [{"name": "br-pod", "uplinks": [{"name": "eth1", "vlans": "100,200"}]}],
     "networks": [{"name": "a", "bridge": "br-pod", "vlan": 100}, {"name": "b", "bridge": "br-pod", "vlan": 200}],
 }
@@ -78,7 +78,7 @@ def test_a_network_without_namespaces_is_in_default() -> None:
 
 
 def test_a_manifest_is_the_same_each_time() -> None:
-    assert json.dumps(to_nad(FLEET["networks"])) == json.dumps(to_nad(list(FLEET["networks"])))
+    assert json.dumps(to_nad(FLEET["networks"])) == json.dumps(to_nad(FLEET["networks"][:]))
 
 
 def test_a_bad_network_is_named_by_its_path() -> None:
