@@ -29,20 +29,23 @@ done < /proc/self/mountinfo
 [ -z "$others" ] || umount --lazy $others
 mount -t tmpfs -o mode=755 podnet-lab "$mine"
 cd "$mine"
-# a view of the node's own NICs, with the machine's control groups for container runtimes
-mkdir cgroup
-mount --rbind /sys/fs/cgroup cgroup
-mount -t sysfs sysfs /sys
-mount --move cgroup /sys/fs/cgroup
-for place in etc opt var/lib var/log; do
-    mkdir -p "files/$place" "work/$place"
-    mount -t overlay -o "lowerdir=/$place,upperdir=$mine/files/$place,workdir=$mine/work/$place" podnet-lab "/$place"
-done
-rm -rf /etc/openvswitch /etc/cni /etc/podnet /opt/podnet /opt/cni
-rm -rf /var/lib/podnet /var/lib/cni /var/lib/openvswitch /var/log/openvswitch
-mount -t tmpfs -o mode=755 podnet-lab /run
-mkdir -p /run/netns /run/lock /run/openvswitch /etc/openvswitch /var/log/openvswitch /opt/cni/bin
-echo "$node" > /etc/hostname
+places='etc opt var/lib var/log'
+mkdir -p cgroup $(printf 'files/%s work/%s ' $(for place in $places; do echo $place $place; done))
+{
+    # a view of the node's own NICs, with the machine's control groups for container runtimes
+    echo "/sys/fs/cgroup $mine/cgroup none rbind"
+    echo "podnet-lab /sys sysfs defaults"
+    echo "$mine/cgroup /sys/fs/cgroup none rbind"
+    for place in $places; do
+        echo "podnet-lab /$place overlay lowerdir=/$place,upperdir=$mine/files/$place,workdir=$mine/work/$place"
+    done
+    echo "podnet-lab /run tmpfs mode=755"
+} > mounts
+mount --all --fstab mounts
+cd /etc
+rm -rf openvswitch cni podnet ../opt/podnet ../opt/cni ../var/lib/podnet ../var/lib/cni ../var/log/openvswitch
+mkdir -p openvswitch /run/netns /run/lock /run/openvswitch /var/log/openvswitch /opt/cni/bin
+echo "$node" > hostname
 hostname "$node"
 cd /
 echo ready
