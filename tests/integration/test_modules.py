@@ -453,6 +453,41 @@ def test_node_comes_changes_and_goes(node: Light, datapath: str) -> None:
     assert node.ovs.vsctl("list-br").stdout == "" and "pods300" not in links(node)
 
 
+def test_nics_and_addresses_change_hands_in_one_plan(node: Light, datapath: str) -> None:
+    def two(bond: list[str], single: str, first: list[str], second: list[str]) -> Options:
+        return {
+            "bridges": [
+                {
+                    "name": "br-a",
+                    "datapath_type": datapath,
+                    "uplinks": [{"name": single}],
+                    "interfaces": [{"name": "if1", "vlan": 1, "addresses": first}],
+                },
+                {
+                    "name": "br-b",
+                    "datapath_type": datapath,
+                    "uplinks": [{"name": "bond0", "nics": bond}],
+                    "interfaces": [{"name": "if2", "vlan": 2, "addresses": second}],
+                },
+            ]
+        }
+
+    one, other = ["10.1.0.1/24", "fd00:1::1/64"], ["10.2.0.1/24"]
+    once(node, "node", **two(["eth1", "eth2"], "eth3", one, other))
+    once(node, "node", **two(["eth1", "eth3"], "eth2", other, one))
+    assert node.ovs.vsctl("list-ifaces", "br-a").stdout.split() == ["eth2", "if1"]
+    assert node.ovs.vsctl("list-ifaces", "br-b").stdout.split() == ["eth1", "eth3", "if2"]
+    assert links(node)["if1"] == (True, other) and links(node)["if2"] == (True, one)
+    swapped = two(["eth1", "eth3"], "eth2", other, one)
+    swapped["bridges"][0]["interfaces"], swapped["bridges"][1]["interfaces"] = (
+        swapped["bridges"][1]["interfaces"],
+        swapped["bridges"][0]["interfaces"],
+    )
+    once(node, "node", **swapped)
+    assert node.ovs.vsctl("list-ifaces", "br-a").stdout.split() == ["eth2", "if2"]
+    assert links(node)["if1"] == (True, other) and links(node)["if2"] == (True, one)
+
+
 def test_node_leaves_what_is_not_its_own(node: Light, datapath: str) -> None:
     node.ovs.vsctl("add-br", "theirs", "--", "set", "Bridge", "theirs", f"datapath_type={datapath}")
     run(node, "node", **wanted(datapath))

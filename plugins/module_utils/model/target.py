@@ -319,8 +319,14 @@ def _purged(state: State, node: Node, force: bool) -> State:
 
 
 def _freed(state: State, node: Node) -> State:
-    """Without the addresses that declared interfaces give up: another one may get them in the same plan."""
+    """Without the NICs and addresses that declared things give up: another one may get them in the same plan."""
     for bridge in node.bridges:
+        for uplink in bridge.uplinks:
+            row = state.bridges.get(bridge.name)
+            port = row.ports.get(uplink.name) if row else None
+            if port and _is_ours(port):
+                kept = tuple(item for item in port.interfaces if item.name in uplink.nics)
+                state = state.with_port(bridge.name, replace(port, interfaces=kept))
         for interface in bridge.interfaces:
             row = state.bridges.get(bridge.name)
             port = row.ports.get(interface.name) if row else None

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -25,7 +24,7 @@ Wish = Callable[[State], State]
 
 
 def converge(
-    wish: Wish, endpoint: str = OVSDB, check: bool = False, assume: Wish | None = None, timeout: float = 15.0
+    wish: Wish, endpoint: str = OVSDB, check: bool = False, assume: Wish | None = None, timeout: float = 10.0
 ) -> Plan:
     """Makes the wish true, and returns the plan that did it; with `check`, the plan that would.
 
@@ -86,7 +85,7 @@ def _carry_out(session: Session, before: State, wanted: State, todo: Plan, timeo
             if step.kind == plan.FILE:
                 write_text(step.name, step.detail["text"])
     except PodnetError as error:
-        left = _take_back(session, before, todo)
+        left = _take_back(session, before, todo, wait=not isinstance(error, DeadlineExceeded))
         if left:
             error.message += f"; and what was done could not be taken back: {left}"
         raise
@@ -114,13 +113,15 @@ def _check_devices(session: Session, todo: Plan) -> None:
                 raise no_datapath(bridge.name, bridge.datapath_type) from error
 
 
-def _take_back(session: Session, before: State, todo: Plan) -> str:
-    """Undoes of the plan what was done of it. What others did meanwhile stays. Gives the reason if it fails."""
+def _take_back(session: Session, before: State, todo: Plan, wait: bool) -> str:
+    """Undoes of the plan what was done of it, with `wait` in the switch too; what others did meanwhile stays.
+
+    Gives the reason if it fails.
+    """
     touched = {(step.kind, step.name) for step in todo.operations if step.kind != plan.FILE}
     try:
         back = [step for step in plan_between(observe(session), before).operations if (step.kind, step.name) in touched]
-        with contextlib.suppress(DeadlineExceeded):  # the rows are back; that ovs-vswitchd is late is known by now
-            change_switch(session, back, 5.0)
+        change_switch(session, back, 5.0, wait)
         apply_links(_link_steps(observe(session), before, todo), 5.0)
     except PodnetError as error:
         return error.message

@@ -23,10 +23,11 @@ def observe_switch(session: Session) -> State:
     return session.read(_state)
 
 
-def change_switch(session: Session, operations: Iterable[Operation], timeout: float) -> None:
+def change_switch(session: Session, operations: Iterable[Operation], timeout: float, wait: bool = True) -> None:
     """Carries out what a plan has for the database, in one transaction. Raises OvsdbError, DeadlineExceeded."""
     steps = _steps(operations)
-    session.transact([command for step in steps for command in _COMMANDS[step.kind](session.api, step)], timeout)
+    commands = [command for step in steps for command in _COMMANDS[step.kind](session.api, step)]
+    session.transact(commands, timeout, wait)
 
 
 def check_switch(session: Session, operations: Iterable[Operation], timeout: float) -> None:
