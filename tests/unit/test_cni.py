@@ -133,7 +133,7 @@ def test_valid_attachments() -> None:
     one = {"containerID": "c", "ifname": "eth0"}
     assert valid_attachments({}) is None
     assert valid_attachments({"cni.dev/valid-attachments": []}) == frozenset()
-    assert valid_attachments({"cni.dev/attachments": [one]}) == {("c", "eth0")}
+    assert valid_attachments({"cni.dev/attachments": [one]}) == frozenset({("c", "eth0")})
     with pytest.raises(ConfigError, match=r"cni.dev/valid-attachments\[0\]"):
         valid_attachments({"cni.dev/valid-attachments": ["c"]})
 

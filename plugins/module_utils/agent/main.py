@@ -31,8 +31,6 @@ MAX_CALLS = 64
 """Calls served side by side; the next ones wait in the socket's backlog."""
 BACKLOG = 256
 RECEIVE_SECONDS = 10.0
-ATTACHMENT_SECONDS = 25.0
-"""How long a call waits for another one of the same attachment."""
 STOP_SECONDS = 30.0
 _MAX_LINE = 256
 _MAX_ENV = 1 << 20
@@ -73,40 +71,12 @@ class Sessions:
             self._lock.release()
 
 
-class Turns:
-    """A lock for each attachment, there as long as somebody holds it or waits."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
-
-    @contextlib.contextmanager
-    def of(self, key: tuple[str, str], seconds: float) -> Iterator[None]:
-        """Holds the attachment's lock. Raises PodnetError with code 11 if it is not free within `seconds`."""
-        with self._lock:
-            lock, users = self._held.get(key, (threading.Lock(), 0))
-            self._held[key] = (lock, users + 1)
-        try:
-            if not lock.acquire(timeout=seconds):
-                raise PodnetError("another call of this attachment is still at work", "try again", TRY_AGAIN)
-            try:
-                yield
-            finally:
-                lock.release()
-        finally:
-            with self._lock:
-                lock, users = self._held.pop(key)
-                if users > 1:
-                    self._held[key] = (lock, users - 1)
-
-
 class Agent:
     """Serves calls from a listening socket until `stop`."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._sessions = Sessions()
-        self._turns = Turns()
         self._free = threading.BoundedSemaphore(MAX_CALLS)
         self._stopping = threading.Event()
 
@@ -156,10 +126,7 @@ class Agent:
             return failure(PodnetError("only root may call the agent", "", UNAVAILABLE))
         try:
             plugin, env, stdin = receive(pipe, fds)
-            key = (env.get("CNI_CONTAINERID", ""), env.get("CNI_IFNAME", ""))
-            turn = self._turns.of(key, ATTACHMENT_SECONDS) if all(key) else contextlib.nullcontext()
-            with turn:
-                reply = serve(plugin, env, stdin, fds[0] if fds else None, self._sessions, _announce)
+            reply = serve(plugin, env, stdin, fds[0] if fds else None, self._sessions, _announce)
         except PodnetError as error:
             return failure(error)
         _log(reply.stderr.decode(errors="replace").partition("\n")[0])

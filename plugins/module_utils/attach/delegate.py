@@ -41,9 +41,12 @@ def missing(plugin: str, path: Iterable[str]) -> DelegateError:
 
 
 class Delegate:
-    """A running plugin. It begins when this is made, so that it works while the caller does; `result` waits for it."""
+    """A running plugin. It begins when this is made, so that it works while the caller does; `result` waits for it.
 
-    def __init__(self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes) -> None:
+    It inherits `turn_fd`, and so holds the attachment's turn as long as it lives.
+    """
+
+    def __init__(self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes, turn_fd: int = -1) -> None:
         self.name = os.path.basename(executable)
         self.verb = verb
         kept = {key: env[key] for key in env if key.startswith("CNI_") or key in _KEPT}
@@ -53,6 +56,8 @@ class Delegate:
         ours = [os.pipe() for _ in range(3)]
         (child_in, self._in), (self._out, child_out), (self._err, child_err) = ours
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((child_in, child_out, child_err))]
+        if turn_fd >= 0:
+            actions.append((os.POSIX_SPAWN_DUP2, turn_fd, len(actions)))
         try:
             # setpgroup: at the deadline its children go with it
             self._pid = os.posix_spawn(executable, [executable], kept, file_actions=actions, setpgroup=0)
@@ -141,14 +146,6 @@ class Delegate:
             return DelegateError(f"{self.name}: {document.get('msg') or 'failed'}", "", document["code"], details)
         how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return DelegateError(f"the plugin {self.name} {how}: {_short(stderr or stdout)}", "", INTERNAL)
-
-
-def run(plugin: str, verb: str, path: Iterable[str], env: Mapping[str, str], stdin: bytes, deadline: float) -> Any:
-    """Finds a plugin, calls it and waits. Raises DelegateError, DeadlineExceeded."""
-    executable = find_plugin(plugin, path)
-    if executable is None:
-        raise missing(plugin, path)
-    return Delegate(executable, verb, env, stdin).result(deadline)
 
 
 def _decode(stdout: bytes) -> dict[str, Any] | None:

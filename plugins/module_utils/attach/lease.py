@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..cni.config import NetConf
 from ..cni.reply import DelegateError
-from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request
+from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION
 from ..cni.result import Result, parse_result
 from ..cni.versions import NEWEST
 from ..errors import INCOMPATIBLE_VERSION, ConfigError
-from .delegate import Delegate, find_plugin, missing, run
+from .call import Call
+from .delegate import Delegate, find_plugin, missing
 
 OLDER = "1.0.0"
 """What a plugin of before 1.1.0 is spoken to in: all that a result of 1.1.0 adds is optional."""
@@ -26,23 +26,24 @@ OLDER = "1.0.0"
 class Lease:
     """The plugin's ADD, begun when this is made. Without `ipam` in the configuration it is empty."""
 
-    def __init__(self, request: Request, conf: NetConf, env: Mapping[str, str]) -> None:
-        self._request, self._conf, self._env = request, conf, env
-        self._running = self._start(conf.stdin) if conf.ipam else None
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._running = self._start(call.conf.stdin) if call.conf.ipam else None
 
-    def result(self, deadline: float) -> Result:
+    def result(self) -> Result:
         """The addresses. Raises DelegateError, DeadlineExceeded, ConfigError if requested ones are not among them."""
         if self._running is None:
             return Result()
+        conf, deadline = self._call.conf, self._call.deadline
         running, self._running = self._running, None
         try:
             document = running.result(deadline)
         except DelegateError as error:
-            if error.code != INCOMPATIBLE_VERSION or self._conf.version == OLDER:
+            if error.code != INCOMPATIBLE_VERSION or conf.version == OLDER:
                 raise
-            document = self._start(_spoken_in(OLDER, self._conf)).result(deadline)
-        result = parse_result(document or {}, f"the result of {self._conf.ipam_type}")
-        _check_requested(self._conf, result)
+            document = self._start(_spoken_in(OLDER, conf)).result(deadline)
+        result = parse_result(document or {}, f"the result of {conf.ipam_type}")
+        _check_requested(conf, result)
         return replace(result, interfaces=())
 
     def release(self, deadline: float) -> None:
@@ -51,52 +52,61 @@ class Lease:
             running, self._running = self._running, None
             with contextlib.suppress(DelegateError):
                 running.result(deadline)
-        release(self._request, self._conf, self._env, deadline)
+        release(self._call, deadline)
 
     def _start(self, stdin: bytes) -> Delegate:
-        executable = find_plugin(self._conf.ipam_type, self._request.path)
+        path, plugin = self._call.request.path, self._call.conf.ipam_type
+        executable = find_plugin(plugin, path)
         if executable is None:
-            raise missing(self._conf.ipam_type, self._request.path)
-        return Delegate(executable, ADD, self._env, stdin)
+            raise missing(plugin, path)
+        return Delegate(executable, ADD, self._call.env, stdin, self._call.turn_fd)
 
 
-def release(request: Request, conf: NetConf, env: Mapping[str, str], deadline: float) -> None:
+def release(call: Call, deadline: float) -> None:
     """The plugin's DEL. A plugin that is not there has leased nothing. Raises DelegateError, DeadlineExceeded."""
-    if conf.ipam and find_plugin(conf.ipam_type, request.path) is not None:
-        _call(DEL, request, conf, env, deadline)
+    if call.conf.ipam and find_plugin(call.conf.ipam_type, call.request.path) is not None:
+        _speak(DEL, call, deadline)
 
 
-def check(request: Request, conf: NetConf, env: Mapping[str, str], deadline: float) -> None:
+def check(call: Call) -> None:
     """The plugin's CHECK. Raises DelegateError, DeadlineExceeded."""
-    if conf.ipam:
-        _call(CHECK, request, conf, env, deadline)
+    if call.conf.ipam:
+        _speak(CHECK, call, call.deadline)
 
 
-def collect(request: Request, conf: NetConf, env: Mapping[str, str], deadline: float) -> None:
+def collect(call: Call) -> None:
     """The plugin's GC, if it is new enough to know it. Raises DelegateError, DeadlineExceeded."""
-    _call_newer(GC, request, conf, env, deadline)
+    _speak_newer(GC, call)
 
 
-def status(request: Request, conf: NetConf, env: Mapping[str, str], deadline: float) -> None:
+def status(call: Call) -> None:
     """The plugin's STATUS, if it is new enough; without one at all, the error of that. Raises DelegateError."""
-    _call_newer(STATUS, request, conf, env, deadline)
+    _speak_newer(STATUS, call)
 
 
-def _call(verb: str, request: Request, conf: NetConf, env: Mapping[str, str], deadline: float) -> None:
+def _speak(verb: str, call: Call, deadline: float) -> None:
     try:
-        run(conf.ipam_type, verb, request.path, env, conf.stdin, deadline)
+        _run(verb, call, call.conf.stdin, deadline)
     except DelegateError as error:
-        if error.code != INCOMPATIBLE_VERSION or conf.version == OLDER:
+        if error.code != INCOMPATIBLE_VERSION or call.conf.version == OLDER:
             raise
-        run(conf.ipam_type, verb, request.path, env, _spoken_in(OLDER, conf), deadline)
+        _run(verb, call, _spoken_in(OLDER, call.conf), deadline)
 
 
-def _call_newer(verb: str, request: Request, conf: NetConf, env: Mapping[str, str], deadline: float) -> None:
-    if not conf.ipam:
+def _speak_newer(verb: str, call: Call) -> None:
+    if not call.conf.ipam:
         return
-    known = run(conf.ipam_type, VERSION, request.path, env, b'{"cniVersion":"1.1.0"}', deadline) or {}
+    known = _run(VERSION, call, b'{"cniVersion":"1.1.0"}', call.deadline) or {}
     if NEWEST in known.get("supportedVersions", ()):
-        run(conf.ipam_type, verb, request.path, env, conf.stdin, deadline)
+        _run(verb, call, call.conf.stdin, call.deadline)
+
+
+def _run(verb: str, call: Call, stdin: bytes, deadline: float) -> Any:
+    path, plugin = call.request.path, call.conf.ipam_type
+    executable = find_plugin(plugin, path)
+    if executable is None:
+        raise missing(plugin, path)
+    return Delegate(executable, verb, call.env, stdin, call.turn_fd).result(deadline)
 
 
 def _spoken_in(version: str, conf: NetConf) -> bytes:
@@ -113,8 +123,3 @@ def _check_requested(conf: NetConf, result: Result) -> None:
                 "runtimeConfig.ips", f"{address} was asked for, but {conf.ipam_type} gave {', '.join(sorted(got))}",
                 "take an IPAM plugin that declares the capability ips, such as static",
             )  # fmt: skip
-
-
-def now() -> float:
-    """The clock of all deadlines."""
-    return time.monotonic()

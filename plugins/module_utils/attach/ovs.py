@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
-from ..cni.config import NetConf, valid_attachments
-from ..cni.request import Request
+from ..cni.config import valid_attachments
 from ..cni.result import Interface, Result, Route, parse_result
 from ..errors import (
     INVALID_CONFIG,
@@ -29,6 +28,7 @@ from ..model.ownership import OWNER_OVS, Mark
 from ..vswitch import attachments as ports
 from ..vswitch.session import Session
 from . import lease as ipam
+from .call import Call
 from .wish import Wish, derived_mac, host_name, load_node, parse_wish, refuse_closed
 
 TYPE = "podnet-ovs"
@@ -37,31 +37,6 @@ OPEN_SECONDS = 3.0
 PORT_SECONDS = 5.0
 """How long ovs-vswitchd may take to open a port."""
 UNDO_SECONDS = 5.0
-
-Sessions = Callable[[float], AbstractContextManager[Session]]
-"""Gives a session with the node's database, to be had within so many seconds."""
-Announcer = Callable[[int, str, str, list[str]], None]
-"""Announces addresses: descriptor of the namespace, interface, MAC, addresses."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call, with what the caller lends: descriptor of the pod's namespace (None: not to be had), sessions."""
-
-    request: Request
-    conf: NetConf
-    env: Mapping[str, str]
-    netns_fd: int | None
-    deadline: float
-    sessions: Sessions
-    announcer: Announcer
-
-    def seconds(self, most: float) -> float:
-        """What is left, at most so much. Raises DeadlineExceeded when nothing is."""
-        left = min(self.deadline - ipam.now(), most)
-        if left <= 0:
-            raise DeadlineExceeded(f"{self.request.verb} took too long")
-        return left
 
 
 class Undo:
@@ -108,11 +83,11 @@ def _add(call: Call, wish: Wish, netns_fd: int, session: Session, undo: Undo) ->
     host = host_name(request.container_id, request.ifname)
     mac = wish.mac or derived_mac(request.container_id, request.ifname)
     stale = _prepare(call, wish, host, session)
-    addresses = ipam.Lease(request, call.conf, call.env)
-    undo.add(lambda: addresses.release(ipam.now() + UNDO_SECONDS))
+    addresses = ipam.Lease(call)
+    undo.add(lambda: addresses.release(time.monotonic() + UNDO_SECONDS))
     undo.add(lambda: pod.remove_link(host))
     pod.make_veth(host, request.ifname, mac, wish.mtu, netns_fd)
-    given = addresses.result(call.deadline)
+    given = addresses.result()
     undo.add(lambda: ports.detach(session, [host], UNDO_SECONDS))
     ports.attach(session, wish.bridge, host, wish.vlan, _mark(call, given, wish), stale, call.seconds(PORT_SECONDS))
     mtu = inside(netns_fd, lambda: _configure(request.ifname, given))
@@ -133,7 +108,7 @@ def delete(call: Call) -> None:
     _attempt(failed, lambda: pod.remove_link(host))
     # A port that stays is marked: the next GC takes it, and its link is gone.
     _attempt([], lambda: _detach(call, host))
-    _attempt(failed, lambda: ipam.release(request, call.conf, call.env, call.deadline))
+    _attempt(failed, lambda: ipam.release(call, call.deadline))
     if failed:
         raise failed[0]
 
@@ -156,7 +131,7 @@ def check(call: Call) -> None:
         raise _differs(f"the host's end {host} is gone")
     with call.sessions(call.seconds(OPEN_SECONDS)) as session:
         _check_port(call, host, ports.find(session, request.container_id, request.ifname))
-    ipam.check(request, conf, call.env, call.deadline)
+    ipam.check(call)
 
 
 def status(call: Call) -> None:
@@ -170,7 +145,7 @@ def status(call: Call) -> None:
             session.transact([], call.seconds(OPEN_SECONDS))
         except DeadlineExceeded as error:
             raise PodnetError(error.message, error.hint, UNAVAILABLE) from error
-    ipam.status(call.request, call.conf, call.env, call.deadline)
+    ipam.status(call)
 
 
 def collect(call: Call) -> None:
@@ -193,10 +168,9 @@ def collect(call: Call) -> None:
         _attempt(failed, lambda: ports.detach(session, [item.port for item in gone], call.seconds(PORT_SECONDS)))
     for item in gone:
         # Plugins of before 1.1.0 know no GC: each lost attachment is released by name as well.
-        request = replace(call.request, container_id=item.mark.container_id, ifname=item.mark.ifname)
-        env = {**call.env, "CNI_CONTAINERID": item.mark.container_id, "CNI_IFNAME": item.mark.ifname, "CNI_NETNS": ""}
-        _attempt(failed, partial(ipam.release, request, call.conf, env, call.deadline))
-    _attempt(failed, lambda: ipam.collect(call.request, call.conf, call.env, call.deadline))
+        lost = call.of(item.mark.container_id, item.mark.ifname)
+        _attempt(failed, partial(ipam.release, lost, call.deadline))
+    _attempt(failed, lambda: ipam.collect(call))
     if failed:
         raise failed[0]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from ..cni.config import NetConf, decode, parse_netconf
 from ..cni.reply import Reply, failure, success
@@ -16,19 +18,24 @@ from ..cni.result import render
 from ..cni.versions import NEWEST, SUPPORTED
 from ..errors import InvalidEnvironment, PodnetError
 from . import ovs
+from .call import Announcer, Call, Sessions
+from .turns import turn
 
 SECONDS = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5.0}
 """How long a call may take: well below the four minutes that a kubelet waits."""
 
+TURN_SECONDS = 15.0
+"""How long a call waits for another one of the same attachment."""
 
-def _add(call: ovs.Call) -> Reply:
+
+def _add(call: Call) -> Reply:
     return success(render(ovs.add(call), call.conf.version))
 
 
-def _silent(verb: Callable[[ovs.Call], None]) -> Callable[[ovs.Call], Reply]:
+def _silent(verb: Callable[[Call], None]) -> Callable[[Call], Reply]:
     """A verb whose success says nothing."""
 
-    def run(call: ovs.Call) -> Reply:
+    def run(call: Call) -> Reply:
         verb(call)
         return success()
 
@@ -49,8 +56,8 @@ def serve(
     env: Mapping[str, str],
     stdin: bytes,
     netns_fd: int | None,
-    sessions: ovs.Sessions,
-    announcer: ovs.Announcer,
+    sessions: Sessions,
+    announcer: Announcer,
 ) -> Reply:
     """Answers one call of the plugin `plugin`; never raises. `netns_fd` stays the caller's to close."""
     began = time.monotonic()
@@ -66,8 +73,9 @@ def serve(
             raw = decode(stdin)
             version = raw.get("cniVersion", NEWEST)
             conf = parse_netconf(raw, stdin)
-            call = ovs.Call(request, conf, env, netns_fd, began + SECONDS[request.verb], sessions, announcer)
-            reply = _VERBS[request.verb](call)
+            call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], sessions, announcer)
+            with _turn(call) as fd:
+                reply = _VERBS[request.verb](replace(call, turn_fd=fd))
     except PodnetError as error:
         reply = failure(error, version)
     except Exception as error:  # whatever it is, the runtime gets the specification's JSON
@@ -75,6 +83,14 @@ def serve(
         sys.excepthook(type(error), error, error.__traceback__)
     line = _log_line(env, conf, reply, time.monotonic() - began)
     return Reply(reply.code, reply.stdout, line + reply.stderr)
+
+
+def _turn(call: Call) -> AbstractContextManager[int]:
+    """ADD, DEL and CHECK of one attachment take turns; other verbs are of none."""
+    request = call.request
+    if request.verb not in (ADD, DEL, CHECK):
+        return nullcontext(-1)
+    return turn(request.container_id, request.ifname, call.seconds(TURN_SECONDS))
 
 
 def _log_line(env: Mapping[str, str], conf: NetConf | None, reply: Reply, seconds: float) -> bytes:

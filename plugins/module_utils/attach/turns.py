@@ -1,0 +1,67 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Turns: one call at a time for an attachment, across the agent, plugins in processes of their own, and what they run.
+
+A turn is a lock on a file. A delegate inherits it, so a DEL that follows a killed ADD waits until the dead call's
+IPAM plugin has ended, and does not miss the address that this one takes meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+
+from ..errors import TRY_AGAIN, PodnetError
+from ..model.paths import RUN
+
+FOLDER = RUN + "/turns"
+_PAUSE = 0.005
+
+
+@contextlib.contextmanager
+def turn(container_id: str, ifname: str, seconds: float) -> Iterator[int]:
+    """Holds the attachment's turn, and gives the descriptor that does.
+
+    There are 4096 files at most, so two attachments may share one; they then only wait for each other.
+    Raises PodnetError with code 11 if it is not free within `seconds`.
+    """
+    fd = _open(hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3])
+    try:
+        deadline = time.monotonic() + seconds
+        while not _taken(fd):
+            if time.monotonic() >= deadline:
+                raise PodnetError(
+                    f"another call for {ifname} of container {container_id[:13]} is still at work",
+                    "try again",
+                    TRY_AGAIN,
+                )
+            time.sleep(_PAUSE)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open(name: str) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    path = f"{FOLDER}/{name}"
+    try:
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+            return os.open(path, flags, 0o600)
+    except OSError as error:
+        raise PodnetError(f"cannot open {path}: {error.strerror}", "the plugin runs as root", TRY_AGAIN) from error
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
