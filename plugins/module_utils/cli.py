@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except PodnetError as error:
-        print(f"podnet: {error}", file=sys.stderr)
+        _complain(f"podnet: {error}")
         return FAILED
 
 
@@ -71,11 +71,11 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         _print_json(report)
     else:
-        print(f"podnet {report['version']}: {len(report['bridges'])} bridges, {report['attachments']} attachments")
+        _say(f"podnet {report['version']}: {len(report['bridges'])} bridges, {report['attachments']} attachments")
         for finding in findings:
-            print(f"  ! {finding}")
+            _say(f"  ! {finding}")
         if not findings:
-            print("  ready to attach pods")
+            _say("  ready to attach pods")
     return FAILED if findings else OK
 
 
@@ -126,7 +126,7 @@ def _attachments(options: argparse.Namespace) -> int:
     ]  # fmt: skip
     widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
     for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+        _say("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
     return OK
 
 
@@ -149,9 +149,9 @@ def _restore(_options: argparse.Namespace) -> int:
     node = _try([], load_node)
     report = restore(node.ovsdb if node else OVSDB)
     for step in report.operations:
-        print(f"{step.kind} {step.name}: {step.action} {step.detail.get('address', '')}".rstrip())
+        _say(f"{step.kind} {step.name}: {step.action} {step.detail.get('address', '')}".rstrip())
     for name in report.missing:
-        print(f"podnet: link {name} is not there", file=sys.stderr)
+        _complain(f"podnet: link {name} is not there")
     return FAILED if report.missing else OK
 
 
@@ -166,9 +166,9 @@ def _apply(options: argparse.Namespace) -> int:
         _print_json([step.to_dict() for step in plan.operations])
     else:
         for step in plan.operations:
-            print(f"{step.kind} {step.name}: {step.action}")
+            _say(f"{step.kind} {step.name}: {step.action}")
     for warning in plan.warnings:
-        print(f"podnet: {warning}", file=sys.stderr)
+        _complain(f"podnet: {warning}")
     return OK
 
 
@@ -186,5 +186,13 @@ def _version() -> str:
     return os.path.basename(folder) if os.path.dirname(folder) == OPT else "from a checkout"
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _complain(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
 def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2))
+    _say(json.dumps(document, indent=2))

@@ -45,7 +45,7 @@ class KubeApi:
             def _respond(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = yaml.safe_load(self.rfile.read(length)) if length else None
-                path, _, query = self.path.partition("?")
+                path, _mark, query = self.path.partition("?")
                 status, answer = api.handle(self.command, path, query, body)
                 self._answer(answer, status)
 
@@ -90,7 +90,7 @@ class KubeApi:
     def _objects(self, verb: str, namespace: str, name: str, body: Any, query: str) -> tuple[int, dict[str, Any]]:
         key = (namespace, name)
         if verb == "GET" and not name:
-            items = [o for (ns, _), o in self.objects.items() if ns == namespace]
+            items = [o for (ns, _name), o in self.objects.items() if ns == namespace]
             return 200, {"apiVersion": f"{GROUP}/v1", "kind": KIND + "List", "metadata": {}, "items": items}
         if verb == "GET":
             found = self.objects.get(key)

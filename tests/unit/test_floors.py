@@ -93,7 +93,7 @@ def test_no_import_goes_up() -> None:
             target = imported[1:]
             if not imported.startswith(".") or not target:
                 continue
-            mine, theirs = name.split(".")[0], target.split(".")[0]
+            mine, theirs = name.partition(".")[0], target.partition(".")[0]
             if floor_of(target) > floor_of(name):
                 wrong.append(f"{name}:{line} imports {target}, a floor up")
             if mine != theirs and any({mine, theirs} == pair for pair in SIDE_BY_SIDE):
@@ -122,8 +122,8 @@ def test_third_party_packages_have_one_home() -> None:
     for path in files():
         name = name_of(path)
         for target, line in imports_of(path):
-            home = ONLY_IN.get(target.split(".")[0])
-            if home and name.split(".")[0] != home:
+            home = ONLY_IN.get(target.partition(".")[0])
+            if home and name.partition(".")[0] != home:
                 wrong.append(f"{name}:{line} imports {target}, which only {home} may")
     assert not wrong, "\n".join(wrong)
 

@@ -98,7 +98,7 @@ class Agent:
                 continue
             threading.Thread(target=self._handle, args=(pipe,), name="call", daemon=True).start()
         deadline = time.monotonic() + STOP_SECONDS
-        for _ in range(MAX_CALLS):
+        for _call in range(MAX_CALLS):
             self._free.acquire(timeout=max(deadline - time.monotonic(), 0))
         self._sessions.close()
 
@@ -184,7 +184,8 @@ def _is_root(pipe: socket.socket) -> bool:
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def listener_of_systemd() -> socket.socket | None:
@@ -219,7 +220,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         listener = listener_of_systemd()
     if listener is None or (words and words[0] != "--socket"):
-        print("usage: podnet-agent --socket PATH, or started by podnet-agent.socket", file=sys.stderr)
+        _log("usage: podnet-agent --socket PATH, or started by podnet-agent.socket")
         return 2
     agent = Agent(listener)
     for number in (signal.SIGTERM, signal.SIGINT):

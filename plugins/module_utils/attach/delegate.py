@@ -53,7 +53,7 @@ class Delegate:
         kept["CNI_COMMAND"] = verb
         kept.setdefault("PATH", os.defpath)
         self._input = memoryview(stdin)
-        ours = [os.pipe() for _ in range(3)]
+        ours = [os.pipe() for _stream in range(3)]
         (child_in, self._in), (self._out, child_out), (self._err, child_err) = ours
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate((child_in, child_out, child_err))]
         if turn_fd >= 0:
