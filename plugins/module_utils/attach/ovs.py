@@ -24,6 +24,7 @@ from ..errors import (
 )
 from ..kernel import announce, pod
 from ..kernel.netns import inside, is_own
+from ..kernel.offload import compute_checksums
 from ..model.ownership import OWNER_OVS, Mark
 from ..vswitch import attachments as ports
 from ..vswitch.session import Session
@@ -90,7 +91,7 @@ def _add(call: Call, wish: Wish, netns_fd: int, session: Session, undo: Undo) ->
     given = addresses.result()
     undo.add(lambda: ports.detach(session, [host], UNDO_SECONDS))
     ports.attach(session, wish.bridge, host, wish.vlan, _mark(call, given, wish), stale, call.seconds(PORT_SECONDS))
-    mtu = inside(netns_fd, lambda: _configure(request.ifname, given))
+    mtu = inside(netns_fd, lambda: _configure(request.ifname, given, wish.userspace))
     _wait_for_port(session, host, call.seconds(PORT_SECONDS))
     cidrs = [item.address for item in given.addresses]
     call.announcer(netns_fd, request.ifname, mac, cidrs)
@@ -207,7 +208,9 @@ def _mark(call: Call, given: Result, wish: Wish) -> Mark:
     )  # fmt: skip
 
 
-def _configure(ifname: str, given: Result) -> int:
+def _configure(ifname: str, given: Result, userspace: bool) -> int:
+    if userspace:
+        compute_checksums(ifname)
     pod.configure(ifname, [item.address for item in given.addresses], [_route(item, given) for item in given.routes])
     seen = pod.observe(ifname)
     return seen.mtu if seen else 0

@@ -24,12 +24,16 @@ _PREPARE = "prepare the node: ansible-playbook podnet.ovs.site"
 
 @dataclass(frozen=True)
 class Wish:
-    """What a pod asked for. `vlan` None: an access port for untagged frames. `mtu`, `mac` None: not given."""
+    """What a pod asked for. `vlan` None: an access port for untagged frames. `mtu`, `mac` None: not given.
+
+    `userspace`: whether the bridge switches outside of the kernel.
+    """
 
     bridge: str
     vlan: int | None
     mtu: int | None
     mac: str | None
+    userspace: bool
 
 
 def load_node() -> Node:
@@ -54,11 +58,14 @@ def parse_wish(conf: NetConf, request: Request, node: Node) -> Wish:
         message = "both vlan and untagged are given" if untagged else "neither vlan nor untagged is given"
         raise ConfigError("vlan", message, 'write "vlan": 100 for a tagged network, or "untagged": true')
     mtu = conf.raw.get("mtu")
+    bridge = _bridge(conf.raw, node)
+    declared = node.bridge(bridge)
     return Wish(
-        bridge=_bridge(conf.raw, node),
+        bridge=bridge,
         vlan=None if vlan is None else parse_vlan_id(vlan, "vlan"),
         mtu=None if mtu in (None, 0) and not isinstance(mtu, bool) else parse_mtu(mtu, "mtu"),
         mac=_mac(conf, request),
+        userspace=declared is not None and declared.datapath_type == "netdev",
     )
 
 
