@@ -18,13 +18,12 @@ from .errors import PodnetError
 from .kernel import pod
 from .model.node import Node
 from .model.paths import CNI_BIN, NODE_JSON, OPT, OVSDB
-from .model.target import declared, node_state
-from .uplink.converge import converge
-from .uplink.restore import restore
-from .vswitch import attachments as ports
-from .vswitch.session import Session
+from .vswitch.attachments import Attachment
+from .vswitch.fastpath import open_switch
 
 OK, FAILED, USAGE = 0, 1, 2
+SECONDS = 3.0
+"""How long database and switch may take to answer."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,11 +87,11 @@ def _report() -> dict[str, Any]:
 
     def look() -> None:
         nonlocal there, count, broken
-        with Session.open(endpoint, 3.0) as session:
-            there = ports.bridges(session)
-            mine = ports.attachments(session)
+        with open_switch(endpoint, SECONDS) as switch:
+            there = switch.bridges()
+            mine = switch.attachments()
             count, broken = len(mine), sum(bool(item.error) for item in mine)
-            session.transact([], 3.0)
+            switch.wait_for_switch(SECONDS)
 
     _try(findings, look)
     for bridge in node.bridges if node else ():
@@ -109,8 +108,8 @@ def _report() -> dict[str, Any]:
 
 
 def _attachments(options: argparse.Namespace) -> int:
-    with Session.open(load_node().ovsdb, 3.0) as session:
-        found = sorted(ports.attachments(session), key=lambda item: (item.bridge, item.port))
+    with open_switch(load_node().ovsdb, SECONDS) as switch:
+        found = sorted(switch.attachments(), key=lambda item: (item.bridge, item.port))
     rows = [_attachment(item) for item in found]
     if options.json:
         _print_json(rows)
@@ -130,7 +129,7 @@ def _attachments(options: argparse.Namespace) -> int:
     return OK
 
 
-def _attachment(item: ports.Attachment) -> dict[str, Any]:
+def _attachment(item: Attachment) -> dict[str, Any]:
     mark = item.mark
     return {
         "port": item.port,
@@ -146,6 +145,8 @@ def _attachment(item: ports.Attachment) -> dict[str, Any]:
 
 
 def _restore(_options: argparse.Namespace) -> int:
+    from .uplink.restore import restore  # the libraries are loaded for commands that need them
+
     node = _try([], load_node)
     report = restore(node.ovsdb if node else OVSDB)
     for step in report.operations:
@@ -156,6 +157,9 @@ def _restore(_options: argparse.Namespace) -> int:
 
 
 def _apply(options: argparse.Namespace) -> int:
+    from .model.target import declared, node_state
+    from .uplink.converge import converge
+
     try:
         with open(options.file, encoding="utf-8") as file:
             node = Node.from_json(file.read())

@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The resident process: takes calls from clients on a unix socket, each in a thread of its own.
 
-One call at a time for an attachment, many at once otherwise. Only root is served. The protocol is in client.py.
+Calls of one attachment take turns (attach/turns.py), others are served side by side. Nothing is kept between calls, so
+that one that goes wrong, or a database that restarts, is no matter for the next. Only root is served. The protocol is
+in client.py.
 """
 
 from __future__ import annotations
@@ -16,16 +18,12 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
-from ..attach.ovs import announce_once
 from ..attach.serve import serve
-from ..attach.wish import load_node
 from ..client import GREETING, MAX_STDIN
 from ..cni.reply import Reply, failure
-from ..errors import TRY_AGAIN, UNAVAILABLE, DecodeError, PodnetError
-from ..kernel.announce import PAUSES
-from ..vswitch.session import Session
+from ..errors import UNAVAILABLE, DecodeError, PodnetError
+from ..kernel.announce import PAUSES, announce
 
 MAX_CALLS = 64
 """Calls served side by side; the next ones wait in the socket's backlog."""
@@ -37,46 +35,11 @@ _MAX_ENV = 1 << 20
 _UCRED = struct.Struct("3i")
 
 
-class Sessions:
-    """One long-lived session with the node's database, opened when first needed, and anew after it broke."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._session: Session | None = None
-
-    @contextlib.contextmanager
-    def __call__(self, seconds: float) -> Iterator[Session]:
-        yield self._get(seconds)
-
-    def close(self) -> None:
-        """Ends the connection."""
-        with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
-
-    def _get(self, seconds: float) -> Session:
-        endpoint = load_node().ovsdb
-        if not self._lock.acquire(timeout=seconds):
-            raise PodnetError("the Open vSwitch database is slow to open", "try again", TRY_AGAIN)
-        try:
-            if self._session is not None and (self._session.endpoint != endpoint or not self._session.alive()):
-                # Calls that still use it run into their own deadlines.
-                broken, self._session = self._session, None
-                broken.close()
-            if self._session is None:
-                self._session = Session.open(endpoint, seconds)
-            return self._session
-        finally:
-            self._lock.release()
-
-
 class Agent:
     """Serves calls from a listening socket until `stop`."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
-        self._sessions = Sessions()
         self._free = threading.BoundedSemaphore(MAX_CALLS)
         self._stopping = threading.Event()
 
@@ -100,7 +63,6 @@ class Agent:
         deadline = time.monotonic() + STOP_SECONDS
         for _call in range(MAX_CALLS):
             self._free.acquire(timeout=max(deadline - time.monotonic(), 0))
-        self._sessions.close()
 
     def stop(self) -> None:
         """Takes no further calls."""
@@ -111,8 +73,9 @@ class Agent:
         try:
             pipe.settimeout(RECEIVE_SECONDS)
             reply = self._answer(pipe, fds)
-            pipe.sendall(b"%s %d %d %d\n" % (GREETING, reply.code, len(reply.stdout), len(reply.stderr)))
-            pipe.sendall(reply.stdout + reply.stderr)
+            head = b"%s %d %d %d\n" % (GREETING, reply.code, len(reply.stdout), len(reply.stderr))
+            pipe.sendall(head + reply.stdout + reply.stderr)
+            _log(reply.stderr.decode(errors="replace").partition("\n")[0])
         except OSError as error:
             _log(f"a client broke off: {error}")
         finally:
@@ -126,10 +89,9 @@ class Agent:
             return failure(PodnetError("only root may call the agent", "", UNAVAILABLE))
         try:
             plugin, env, stdin = receive(pipe, fds)
-            reply = serve(plugin, env, stdin, fds[0] if fds else None, self._sessions, _announce)
+            reply = serve(plugin, env, stdin, fds[0] if fds else None, _announce)
         except PodnetError as error:
             return failure(error)
-        _log(reply.stderr.decode(errors="replace").partition("\n")[0])
         return reply
 
 
@@ -161,19 +123,14 @@ def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], b
     return words[1].decode(errors="replace"), {key: value for key, _equals, value in pairs}, body[env_bytes:]
 
 
-def _announce(netns_fd: int, name: str, mac: str, addresses: list[str]) -> None:
+def _announce(raw: socket.socket, mac: str, addresses: list[str]) -> None:
     """All rounds in a thread of their own: the reply does not wait for them."""
-    fd = os.dup(netns_fd)
 
     def rounds() -> None:
-        try:
+        with raw:
             for pause in PAUSES:
                 time.sleep(pause)
-                announce_once(fd, name, mac, addresses)
-        except (OSError, PodnetError):
-            pass  # the pod is gone already
-        finally:
-            os.close(fd)
+                announce(raw, mac, addresses)
 
     threading.Thread(target=rounds, name="announce", daemon=True).start()
 

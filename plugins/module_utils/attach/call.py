@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from ..cni.config import NetConf
 from ..cni.request import Request
 from ..errors import DeadlineExceeded
-from ..vswitch.session import Session
 
-Sessions = Callable[[float], AbstractContextManager[Session]]
-"""Gives a session with the node's database, to be had within so many seconds."""
-Announcer = Callable[[int, str, str, list[str]], None]
-"""Announces addresses: descriptor of the namespace, interface, MAC, addresses."""
+Announcer = Callable[[socket.socket, str, list[str]], None]
+"""Announces addresses: a packet socket on the interface, which is its own from then on, MAC, addresses."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,6 @@ class Call:
     env: Mapping[str, str]
     netns_fd: int | None
     deadline: float
-    sessions: Sessions
     announcer: Announcer
     turn_fd: int = -1
 

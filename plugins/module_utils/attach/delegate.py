@@ -15,10 +15,12 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..cni.reply import DelegateError
+from ..cni.reply import DelegateError, Reported
 from ..errors import INTERNAL, INVALID_CONFIG, DeadlineExceeded
 
 _CHUNK = 1 << 16
+_MOST = 1 << 22
+"""More than any plugin has to say."""
 _KEPT = ("PATH", "CNI_NETNS_OVERRIDE")
 
 
@@ -114,7 +116,7 @@ class Delegate:
                     continue
                 data = os.read(fd, _CHUNK)
                 output[fd] += data
-                if not data:
+                if not data or len(output[fd]) > _MOST:
                     poll.unregister(fd)
                     waiting.discard(fd)
         return True
@@ -143,7 +145,7 @@ class Delegate:
     def _error(self, document: Any, stdout: bytes, stderr: bytes, status: int) -> DelegateError:
         if isinstance(document, dict) and isinstance(document.get("code"), int):
             details = str(document.get("details") or "")
-            return DelegateError(f"{self.name}: {document.get('msg') or 'failed'}", "", document["code"], details)
+            return Reported(f"{self.name}: {document.get('msg') or 'failed'}", "", document["code"], details)
         how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return DelegateError(f"the plugin {self.name} {how}: {_short(stderr or stdout)}", "", INTERNAL)
 

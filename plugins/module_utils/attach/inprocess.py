@@ -6,31 +6,27 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 
-from ..kernel.announce import PAUSES
-from ..vswitch.session import Session
-from .ovs import announce_once
+from ..kernel.announce import PAUSES, announce
 from .serve import serve
-from .wish import load_node
 
 
 def run(plugin: str, env: Mapping[str, str], stdin: bytes) -> int:
     """Serves one call; writes its reply to standard output and error, and returns the exit status."""
-    netns_fd = open_netns(env)
-    again: list[tuple[int, str, str, list[str]]] = []
+    news: list[tuple[socket.socket, str, list[str]]] = []
 
-    def announcer(fd: int, name: str, mac: str, addresses: list[str]) -> None:
-        announce_once(fd, name, mac, addresses)
-        again.append((fd, name, mac, addresses))
+    def announcer(raw: socket.socket, mac: str, addresses: list[str]) -> None:
+        announce(raw, mac, addresses)
+        news.append((raw, mac, addresses))
 
-    reply = serve(plugin, env, stdin, netns_fd, _session, announcer)
+    reply = serve(plugin, env, stdin, open_netns(env), announcer)
     _write(1, reply.stdout)
     _write(2, reply.stderr)
-    for call in again:
-        _announce_later(*call)
+    for raw, mac, addresses in news:
+        _announce_later(raw, mac, addresses)
     return reply.code
 
 
@@ -43,16 +39,7 @@ def open_netns(env: Mapping[str, str]) -> int | None:
         return None
 
 
-def endpoint() -> str:
-    """The node's database. Raises PodnetError if the node is not prepared."""
-    return load_node().ovsdb
-
-
-def _session(seconds: float) -> AbstractContextManager[Session]:
-    return Session.open(endpoint(), seconds)
-
-
-def _announce_later(fd: int, name: str, mac: str, addresses: list[str]) -> None:
+def _announce_later(raw: socket.socket, mac: str, addresses: list[str]) -> None:
     """Further rounds in a child of its own, which holds nothing that the runtime waits for."""
     if not addresses or os.fork():
         return
@@ -63,7 +50,7 @@ def _announce_later(fd: int, name: str, mac: str, addresses: list[str]) -> None:
         os.setsid()
         for pause in PAUSES[1:]:
             time.sleep(pause)
-            announce_once(fd, name, mac, addresses)
+            announce(raw, mac, addresses)
     finally:
         os._exit(0)
 

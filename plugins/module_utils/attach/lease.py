@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..cni.config import NetConf
-from ..cni.reply import DelegateError
+from ..cni.reply import DelegateError, Reported
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION
 from ..cni.result import Result, parse_result
 from ..cni.versions import NEWEST
@@ -19,6 +19,7 @@ from ..errors import INCOMPATIBLE_VERSION, ConfigError
 from .call import Call
 from .delegate import Delegate, find_plugin, missing
 
+_IPS_HINT = "take an IPAM plugin that declares the capability ips, such as static"
 OLDER = "1.0.0"
 """What a plugin of before 1.1.0 is spoken to in: all that a result of 1.1.0 adds is optional."""
 
@@ -27,32 +28,45 @@ class Lease:
     """The plugin's ADD, begun when this is made. Without `ipam` in the configuration it is empty."""
 
     def __init__(self, call: Call) -> None:
+        if call.conf.runtime.get("ips") and not call.conf.ipam:
+            raise ConfigError("runtimeConfig.ips", "addresses are asked for, but the network has no ipam", _IPS_HINT)
         self._call = call
         self._running = self._start(call.conf.stdin) if call.conf.ipam else None
+        self._may_hold = self._running is not None
 
     def result(self) -> Result:
         """The addresses. Raises DelegateError, DeadlineExceeded, ConfigError if requested ones are not among them."""
         if self._running is None:
             return Result()
-        conf, deadline = self._call.conf, self._call.deadline
-        running, self._running = self._running, None
-        try:
-            document = running.result(deadline)
-        except DelegateError as error:
-            if error.code != INCOMPATIBLE_VERSION or conf.version == OLDER:
-                raise
-            document = self._start(_spoken_in(OLDER, conf)).result(deadline)
-        result = parse_result(document or {}, f"the result of {conf.ipam_type}")
+        conf = self._call.conf
+        result = parse_result(self._document(self._call.deadline) or {}, f"the result of {conf.ipam_type}")
         _check_requested(conf, result)
         return replace(result, interfaces=())
 
     def release(self, deadline: float) -> None:
-        """Gives the addresses back, as after an ADD that failed later."""
+        """Gives the addresses back, as after an ADD that failed later.
+
+        A plugin that has reported an error holds nothing; a DEL could free what an earlier ADD of this attachment got.
+        """
         if self._running is not None:
-            running, self._running = self._running, None
             with contextlib.suppress(DelegateError):
-                running.result(deadline)
-        release(self._call, deadline)
+                self._document(deadline)
+        if self._may_hold:
+            release(self._call, deadline)
+
+    def _document(self, deadline: float) -> dict[str, Any] | None:
+        assert self._running is not None
+        running, self._running = self._running, None
+        try:
+            try:
+                return running.result(deadline)
+            except Reported as error:
+                if error.code != INCOMPATIBLE_VERSION or self._call.conf.version == OLDER:
+                    raise
+                return self._start(_spoken_in(OLDER, self._call.conf)).result(deadline)
+        except Reported:
+            self._may_hold = False
+            raise
 
     def _start(self, stdin: bytes) -> Delegate:
         path, plugin = self._call.request.path, self._call.conf.ipam_type
@@ -121,5 +135,5 @@ def _check_requested(conf: NetConf, result: Result) -> None:
         if str(address).partition("/")[0] not in got:
             raise ConfigError(
                 "runtimeConfig.ips", f"{address} was asked for, but {conf.ipam_type} gave {', '.join(sorted(got))}",
-                "take an IPAM plugin that declares the capability ips, such as static",
+                _IPS_HINT,
             )  # fmt: skip

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from ..cni.config import valid_attachments
+from ..cni.request import Request
 from ..cni.result import Interface, Result, Route, parse_result
 from ..errors import (
     INVALID_CONFIG,
@@ -21,22 +23,24 @@ from ..errors import (
     NetnsError,
     OvsdbError,
     PodnetError,
+    RefusedError,
 )
-from ..kernel import announce, pod
+from ..kernel import announce, fastpath, pod
 from ..kernel.netns import inside, is_own
 from ..kernel.offload import compute_checksums
 from ..model.ownership import OWNER_OVS, Mark
-from ..vswitch import attachments as ports
-from ..vswitch.session import Session
+from ..model.paths import OVSDB
+from ..vswitch.attachments import ACCESS, Attachment
+from ..vswitch.fastpath import Switch, open_switch
 from . import lease as ipam
 from .call import Call
-from .wish import Wish, derived_mac, host_name, load_node, parse_wish, refuse_closed
+from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
 
 TYPE = "podnet-ovs"
-OPEN_SECONDS = 3.0
-"""How long the database may take to answer."""
-PORT_SECONDS = 5.0
-"""How long ovs-vswitchd may take to open a port."""
+ANSWER_SECONDS = 1.4
+"""How long the database may take to answer; when it works that is a millisecond."""
+PORT_SECONDS = 10.0
+"""How long an ovs-vswitchd that is at work may take to open a port. One that does nothing at all is given up sooner."""
 UNDO_SECONDS = 5.0
 
 
@@ -69,33 +73,34 @@ def add(call: Call) -> Result:
     netns_fd = _netns(call)
     inside(netns_fd, lambda: pod.refuse_existing(request.ifname))
     undo = Undo()
-    with call.sessions(call.seconds(OPEN_SECONDS)) as session:
-        try:
-            return _add(call, wish, netns_fd, session, undo)
-        except BaseException as error:
-            left = undo.run()
-            if left and isinstance(error, PodnetError):
-                error.hint = "; ".join([*([error.hint] if error.hint else []), "on the way back: " + ", ".join(left)])
-            raise
+    try:
+        return _add(call, wish, node.ovsdb, netns_fd, undo)
+    except BaseException as error:
+        left = undo.run()
+        if left and isinstance(error, PodnetError):
+            error.hint = "; ".join([*([error.hint] if error.hint else []), "on the way back: " + ", ".join(left)])
+        raise
 
 
-def _add(call: Call, wish: Wish, netns_fd: int, session: Session, undo: Undo) -> Result:
+def _add(call: Call, wish: Wish, endpoint: str, netns_fd: int, undo: Undo) -> Result:
     request = call.request
-    host = host_name(request.container_id, request.ifname)
-    mac = wish.mac or derived_mac(request.container_id, request.ifname)
-    stale = _prepare(call, wish, host, session)
-    addresses = ipam.Lease(call)
-    undo.add(lambda: addresses.release(time.monotonic() + UNDO_SECONDS))
-    undo.add(lambda: pod.remove_link(host))
-    pod.make_veth(host, request.ifname, mac, wish.mtu, netns_fd)
-    given = addresses.result()
-    undo.add(lambda: ports.detach(session, [host], UNDO_SECONDS))
-    ports.attach(session, wish.bridge, host, wish.vlan, _mark(call, given, wish), stale, call.seconds(PORT_SECONDS))
-    mtu = inside(netns_fd, lambda: _configure(request.ifname, given, wish.userspace))
-    _wait_for_port(session, host, call.seconds(PORT_SECONDS))
-    cidrs = [item.address for item in given.addresses]
-    call.announcer(netns_fd, request.ifname, mac, cidrs)
-    return _result(call, given, host, mac, mtu)
+    key = (request.container_id, request.ifname)
+    host, mac = host_name(*key), wish.mac or derived_mac(*key)
+    with open_switch(endpoint, call.seconds(ANSWER_SECONDS)) as switch:
+        stale = _look(request, wish, host, switch)
+        lease = ipam.Lease(call)
+        undo.add(lambda: lease.release(time.monotonic() + UNDO_SECONDS))
+        fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, netns_fd)
+        undo.add(lambda: fastpath.remove_link(host))
+        given = lease.result()
+        # Before it is sent: what arrives late has to go too.
+        undo.add(lambda: detach(request, endpoint))
+        switch.attach(wish.bridge, host, wish.vlan, _mark(call, given, wish), stale)
+        news = inside(netns_fd, lambda: _configure(request.ifname, given, wish.userspace))
+        undo.add(news.close)
+        switch.wait_for_port(host, call.seconds(PORT_SECONDS))
+    call.announcer(news, mac, [item.address for item in given.addresses])
+    return _result(call, given, host, mac, wish.mtu)
 
 
 def delete(call: Call) -> None:
@@ -103,15 +108,27 @@ def delete(call: Call) -> None:
 
     Needs neither namespace nor database nor prevResult. Raises PodnetError for a link or lease that could not go.
     """
-    request = call.request
-    host = host_name(request.container_id, request.ifname)
-    failed: list[PodnetError] = []
-    _attempt(failed, lambda: pod.remove_link(host))
-    # A port that stays is marked: the next GC takes it, and its link is gone.
-    _attempt([], lambda: _detach(call, host))
+    failed = let_go(call.request)
     _attempt(failed, lambda: ipam.release(call, call.deadline))
     if failed:
         raise failed[0]
+
+
+def let_go(request: Request) -> list[PodnetError]:
+    """Link and port of an attachment go; gives what went wrong with the link.
+
+    A port that stays because the database is away is marked, and leads nowhere: the next ADD or GC takes it.
+    """
+    failed: list[PodnetError] = []
+    _attempt(failed, lambda: fastpath.remove_link(host_name(request.container_id, request.ifname)))
+    _attempt([], lambda: detach(request, _endpoint()))
+    return failed
+
+
+def detach(request: Request, endpoint: str) -> None:
+    """The attachment's port goes, or ports if something went wrong. Raises PodnetError."""
+    with open_switch(endpoint, ANSWER_SECONDS) as switch:
+        switch.detach(switch.look(request.container_id, request.ifname).mine)
 
 
 def check(call: Call) -> None:
@@ -130,20 +147,20 @@ def check(call: Call) -> None:
     _check_link(inside(netns_fd, lambda: pod.observe(request.ifname)), previous, index)
     if not pod.exists(host):
         raise _differs(f"the host's end {host} is gone")
-    with call.sessions(call.seconds(OPEN_SECONDS)) as session:
-        _check_port(call, host, ports.find(session, request.container_id, request.ifname))
+    with open_switch(_endpoint(), call.seconds(ANSWER_SECONDS)) as switch:
+        _check_port(call, host, switch.look(request.container_id, request.ifname).mine)
     ipam.check(call)
 
 
 def status(call: Call) -> None:
     """STATUS: an ADD could be served. Raises PodnetError with code 50."""
     node = load_node()
-    with call.sessions(call.seconds(OPEN_SECONDS)) as session:
-        name = call.conf.raw.get("bridge") or (node.bridges[0].name if node.bridges else "")
-        if name not in ports.bridges(session):
+    name = call.conf.raw.get("bridge") or (node.bridges[0].name if node.bridges else "")
+    with open_switch(node.ovsdb, call.seconds(ANSWER_SECONDS)) as switch:
+        if name not in switch.bridges():
             raise PodnetError(f"bridge {name or 'none'} is not there", "run the role podnet.ovs.node", UNAVAILABLE)
         try:
-            session.transact([], call.seconds(OPEN_SECONDS))
+            switch.wait_for_switch(call.seconds(ANSWER_SECONDS))
         except DeadlineExceeded as error:
             raise PodnetError(error.message, error.hint, UNAVAILABLE) from error
     ipam.status(call)
@@ -158,15 +175,15 @@ def collect(call: Call) -> None:
     if keep is None:
         return
     failed: list[PodnetError] = []
-    with call.sessions(call.seconds(OPEN_SECONDS)) as session:
+    with open_switch(_endpoint(), call.seconds(ANSWER_SECONDS)) as switch:
         gone = [
             item
-            for item in ports.attachments(session)
+            for item in switch.attachments()
             if item.mark.network == call.conf.name and (item.mark.container_id, item.mark.ifname) not in keep
         ]
         for item in gone:
-            _attempt(failed, partial(pod.remove_link, item.port))
-        _attempt(failed, lambda: ports.detach(session, [item.port for item in gone], call.seconds(PORT_SECONDS)))
+            _attempt(failed, partial(fastpath.remove_link, item.port))
+        _attempt(failed, lambda: switch.detach(gone))
     for item in gone:
         # Plugins of before 1.1.0 know no GC: each lost attachment is released by name as well.
         lost = call.of(item.mark.container_id, item.mark.ifname)
@@ -187,16 +204,28 @@ def _netns(call: Call) -> int:
     return call.netns_fd
 
 
-def _prepare(call: Call, wish: Wish, host: str, session: Session) -> list[str]:
-    """Checks the bridge, clears what a dead call of the same attachment left, and names the ports to remove."""
-    there = ports.bridges(session, call.seconds(OPEN_SECONDS))
-    if wish.bridge not in there:
-        raise ConfigError("bridge", f"there is no bridge {wish.bridge}", f"this node has: {', '.join(there) or 'none'}")
-    # Its interface is not in the container, so whatever carries the attachment's name is of an ADD that was cut off.
-    pod.remove_link(host)
-    mine = {item.port for item in ports.find(session, call.request.container_id, call.request.ifname)}
-    broken = {item.port for item in ports.attachments(session) if item.error and not pod.exists(item.port)}
-    return sorted(mine | broken)
+def _endpoint() -> str:
+    """The node's database; of a node that is not prepared (any more) the usual one."""
+    try:
+        return load_node().ovsdb
+    except PodnetError:
+        return OVSDB
+
+
+def _look(request: Request, wish: Wish, host: str, switch: Switch) -> list[Attachment]:
+    """Checks bridge and host, and gives the ports that dead calls have left."""
+    view = switch.look(request.container_id, request.ifname)
+    if wish.bridge not in view.bridges:
+        known = ", ".join(view.bridges) or "none"
+        raise ConfigError("bridge", f"there is no bridge {wish.bridge}", f"this node has: {known}")
+    if pod.exists(host):
+        # It is live in another namespace: this one has no such interface.
+        raise RefusedError(
+            f"container {request.container_id[:13]} has its interface {request.ifname} already, in another namespace",
+            "DEL that attachment first",
+        )
+    dead = [item for item in view.broken if not pod.exists(item.port)]
+    return [*view.mine, *(item for item in dead if item not in view.mine)]
 
 
 def _mark(call: Call, given: Result, wish: Wish) -> Mark:
@@ -208,12 +237,12 @@ def _mark(call: Call, given: Result, wish: Wish) -> Mark:
     )  # fmt: skip
 
 
-def _configure(ifname: str, given: Result, userspace: bool) -> int:
+def _configure(ifname: str, given: Result, userspace: bool) -> socket.socket:
     if userspace:
         compute_checksums(ifname)
-    pod.configure(ifname, [item.address for item in given.addresses], [_route(item, given) for item in given.routes])
-    seen = pod.observe(ifname)
-    return seen.mtu if seen else 0
+    routes = [_route(item, given) for item in given.routes]
+    fastpath.configure(ifname, [item.address for item in given.addresses], routes)
+    return announce.open_socket(ifname)
 
 
 def _route(route: Route, given: Result) -> pod.PodRoute:
@@ -224,16 +253,9 @@ def _route(route: Route, given: Result) -> pod.PodRoute:
     return pod.PodRoute(route.destination, gateway, **route.extra)
 
 
-def _wait_for_port(session: Session, host: str, timeout: float) -> None:
-    try:
-        session.ports_ready([host], timeout)
-    except DeadlineExceeded as error:
-        raise DeadlineExceeded(f"ovs-vswitchd did not take up port {host} in time", error.hint) from error
-
-
 def _result(call: Call, given: Result, host: str, mac: str, mtu: int) -> Result:
     container = Interface(call.request.ifname, mac, call.request.netns, mtu)
-    ends = (Interface(host, _host_mac(host), "", mtu), container)
+    ends = (Interface(host, host_mac(call.request.container_id, call.request.ifname), "", mtu), container)
     before = parse_result(call.conf.prev_result, "prevResult") if call.conf.prev_result else Result()
     index = len(before.interfaces) + 1
     mine = tuple(replace(item, interface=index) for item in given.addresses)
@@ -241,21 +263,6 @@ def _result(call: Call, given: Result, host: str, mac: str, mtu: int) -> Result:
         (*before.interfaces, *ends), (*before.addresses, *mine), (*before.routes, *given.routes),
         {**before.dns, **(given.dns or call.conf.dns)},
     )  # fmt: skip
-
-
-def _host_mac(host: str) -> str:
-    try:
-        with open(f"/sys/class/net/{host}/address", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        seen = pod.observe(host)
-        return seen.mac if seen else ""
-
-
-def _detach(call: Call, host: str) -> None:
-    with call.sessions(call.seconds(OPEN_SECONDS)) as session:
-        found = ports.find(session, call.request.container_id, call.request.ifname)
-        ports.detach(session, {host, *(item.port for item in found)} if found else [], call.seconds(OPEN_SECONDS))
 
 
 def _attempt(failed: list[PodnetError], step: Callable[[], object]) -> None:
@@ -290,24 +297,14 @@ def _check_link(seen: pod.Seen | None, previous: Result, index: int) -> None:
             raise _differs(f"the route to {route.destination} by {wanted.name} is gone")
 
 
-def _check_port(call: Call, host: str, found: list[ports.Attachment]) -> None:
+def _check_port(call: Call, host: str, found: list[Attachment]) -> None:
     if not found:
         raise _differs(f"port {host} is not in the Open vSwitch database")
     port = found[0]
     bridge, vlan = call.conf.raw.get("bridge"), call.conf.raw.get("vlan")
     if bridge and port.bridge != bridge:
         raise _differs(f"port {port.port} is on bridge {port.bridge}, not {bridge}")
-    if (port.tag or 0, port.vlan_mode) != (vlan or 0, ports.ACCESS):
+    if (port.tag or 0, port.vlan_mode) != (vlan or 0, ACCESS):
         raise _differs(f"port {port.port} has tag {port.tag} and mode {port.vlan_mode or 'none'}, not VLAN {vlan or 0}")
     if port.error:
         raise OvsdbError(f"ovs-vswitchd cannot use {port.port}: {port.error}")
-
-
-def announce_once(netns_fd: int, name: str, mac: str, addresses: list[str]) -> None:
-    """One round of announcements."""
-    if addresses:
-        raw = inside(netns_fd, lambda: announce.open_socket(name))
-        try:
-            announce.announce(raw, mac, addresses)
-        finally:
-            raw.close()

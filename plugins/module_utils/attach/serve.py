@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from ..cni.config import NetConf, decode, parse_netconf
 from ..cni.reply import Reply, failure, success
-from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, parse_request
+from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request, parse_request
 from ..cni.result import render
 from ..cni.versions import NEWEST, SUPPORTED
-from ..errors import InvalidEnvironment, PodnetError
+from ..errors import DecodeError, InvalidEnvironment, PodnetError
 from . import ovs
-from .call import Announcer, Call, Sessions
+from .call import Announcer, Call
 from .turns import turn
 
 SECONDS = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5.0}
@@ -56,7 +57,6 @@ def serve(
     env: Mapping[str, str],
     stdin: bytes,
     netns_fd: int | None,
-    sessions: Sessions,
     announcer: Announcer,
 ) -> Reply:
     """Answers one call of the plugin `plugin`; never raises. `netns_fd` stays the caller's to close."""
@@ -70,10 +70,10 @@ def serve(
         if request.verb == VERSION:
             reply = success({"cniVersion": NEWEST, "supportedVersions": list(SUPPORTED)})
         else:
-            raw = decode(stdin)
+            raw = _decode(request, stdin)
             version = raw.get("cniVersion", NEWEST)
-            conf = parse_netconf(raw, stdin)
-            call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], sessions, announcer)
+            conf = parse_netconf(raw, stdin, forgiving=request.verb == DEL)
+            call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], announcer)
             with _turn(call) as fd:
                 reply = _VERBS[request.verb](replace(call, turn_fd=fd))
     except PodnetError as error:
@@ -83,6 +83,15 @@ def serve(
         sys.excepthook(type(error), error, error.__traceback__)
     line = _log_line(env, conf, reply, time.monotonic() - began)
     return Reply(reply.code, reply.stdout, line + reply.stderr)
+
+
+def _decode(request: Request, stdin: bytes) -> dict[str, Any]:
+    try:
+        return decode(stdin)
+    except DecodeError:
+        if request.verb == DEL:
+            ovs.let_go(request)  # as far as that goes without a configuration
+        raise
 
 
 def _turn(call: Call) -> AbstractContextManager[int]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,33 +15,44 @@ from ..cni.config import COMMON_KEYS, NetConf
 from ..cni.request import Request
 from ..errors import UNAVAILABLE, ConfigError, PodnetError, PolicyError, UnsupportedField
 from ..model.names import nearest, parse_ifname, parse_mac, parse_mtu
-from ..model.node import Node
+from ..model.node import Bridge, Node
 from ..model.paths import NODE_JSON
 from ..model.vlan import VlanSet, parse_vlan_id
 
 KEYS = ("bridge", "vlan", "untagged", "mtu", "mac")
+ETHERNET_MTU = 1500
 _PREPARE = "prepare the node: ansible-playbook podnet.ovs.site"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a pod asked for. `vlan` None: an access port for untagged frames. `mtu`, `mac` None: not given.
+    """What a pod asked for. `vlan` None: an access port for untagged frames. `mac` None: not given. `mtu`: bytes, the
+    bridge's own if none is given.
 
     `userspace`: whether the bridge switches outside of the kernel.
     """
 
     bridge: str
     vlan: int | None
-    mtu: int | None
+    mtu: int
     mac: str | None
     userspace: bool
 
 
+_known: tuple[tuple[int, ...], Node] | None = None
+"""The file as last read, with what tells whether it still is the same."""
+
+
 def load_node() -> Node:
     """The node's own file. Raises PodnetError with code 50 if it is not there or cannot be read."""
+    global _known
     try:
         with open(NODE_JSON, encoding="utf-8") as file:
-            return Node.from_json(file.read())
+            stat = os.fstat(file.fileno())
+            seal = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if _known is None or _known[0] != seal:
+                _known = (seal, Node.from_json(file.read()))
+            return _known[1]
     except FileNotFoundError as error:
         raise PodnetError(f"this node is not prepared: no {NODE_JSON}", _PREPARE, UNAVAILABLE) from error
     except (OSError, UnicodeDecodeError, PodnetError) as error:
@@ -57,13 +69,12 @@ def parse_wish(conf: NetConf, request: Request, node: Node) -> Wish:
     if untagged == (vlan is not None):
         message = "both vlan and untagged are given" if untagged else "neither vlan nor untagged is given"
         raise ConfigError("vlan", message, 'write "vlan": 100 for a tagged network, or "untagged": true')
-    mtu = conf.raw.get("mtu")
     bridge = _bridge(conf.raw, node)
     declared = node.bridge(bridge)
     return Wish(
         bridge=bridge,
         vlan=None if vlan is None else parse_vlan_id(vlan, "vlan"),
-        mtu=None if mtu in (None, 0) and not isinstance(mtu, bool) else parse_mtu(mtu, "mtu"),
+        mtu=_mtu(conf.raw.get("mtu"), declared),
         mac=_mac(conf, request),
         userspace=declared is not None and declared.datapath_type == "netdev",
     )
@@ -96,6 +107,11 @@ def derived_mac(container_id: str, ifname: str) -> str:
     return ":".join(f"{octet:02x}" for octet in octets)
 
 
+def host_mac(container_id: str, ifname: str) -> str:
+    """The MAC address of the host's end, which nobody speaks to."""
+    return derived_mac(container_id, "/" + ifname)
+
+
 def _digest(container_id: str, ifname: str) -> bytes:
     return hashlib.sha256(f"{container_id}/{ifname}".encode()).digest()
 
@@ -120,6 +136,12 @@ def _bridge(raw: Mapping[str, Any], node: Node) -> str:
             raise ConfigError("bridge", "none is given, and the node declares none", _PREPARE)
         return node.bridges[0].name
     return parse_ifname(name, "bridge")
+
+
+def _mtu(value: object, bridge: Bridge | None) -> int:
+    if value is None or (value == 0 and not isinstance(value, bool)):
+        return (bridge.mtu if bridge else None) or ETHERNET_MTU
+    return parse_mtu(value, "mtu")
 
 
 def _mac(conf: NetConf, request: Request) -> str | None:

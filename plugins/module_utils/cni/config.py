@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ConfigError, DecodeError
-from .versions import parse_version
+from .versions import NEWEST, parse_version
+
+T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
@@ -68,23 +70,33 @@ def decode(stdin: bytes) -> dict[str, Any]:
     return value
 
 
-def parse_netconf(raw: Mapping[str, Any], stdin: bytes) -> NetConf:
-    """The protocol's part of a configuration; a plugin's own keys stay in `raw`."""
-    version = parse_version(raw.get("cniVersion"))
-    name = raw.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError("name", f"{name!r} is not a network name", "a letter or digit, and then also . _ -")
-    ipam = _map(raw, "ipam")
-    if ipam:
-        parse_plugin_type(ipam.get("type"), "ipam.type")
-    prev_result = raw.get("prevResult")
-    if prev_result is not None and not isinstance(prev_result, Mapping):
-        raise ConfigError("prevResult", "an object is wanted")
-    args = _map(_map(raw, "args"), "cni", "args.")
+def parse_netconf(raw: Mapping[str, Any], stdin: bytes, forgiving: bool = False) -> NetConf:
+    """The protocol's part of a configuration; a plugin's own keys stay in `raw`.
+
+    `forgiving`, for DEL: what cannot be used counts as not given, since no ADD can have used it either.
+    """
+
+    def read(parse: Callable[[], T], otherwise: T) -> T:
+        try:
+            return parse()
+        except ConfigError:
+            if forgiving:
+                return otherwise
+            raise
+
+    nothing: Mapping[str, Any] = {}
     return NetConf(
-        version, name, str(raw.get("type", "")), raw, stdin, ipam, _map(raw, "dns"), _map(raw, "runtimeConfig"), args,
-        prev_result,
-    )  # fmt: skip
+        version=read(lambda: parse_version(raw.get("cniVersion")), NEWEST),
+        name=read(lambda: _name(raw.get("name")), ""),
+        type=str(raw.get("type", "")),
+        raw=raw,
+        stdin=stdin,
+        ipam=read(lambda: _ipam(raw), nothing),
+        dns=read(lambda: _map(raw, "dns"), nothing),
+        runtime=read(lambda: _map(raw, "runtimeConfig"), nothing),
+        args=read(lambda: _map(_map(raw, "args"), "cni", "args."), nothing),
+        prev_result=read(lambda: _map(raw, "prevResult") or None, None),
+    )
 
 
 def parse_plugin_type(value: object, path: str) -> str:
@@ -104,6 +116,19 @@ def valid_attachments(raw: Mapping[str, Any]) -> frozenset[tuple[str, str]] | No
             raise ConfigError(key, "a list is wanted")
         return frozenset(_attachment(entry, f"{key}[{i}]") for i, entry in enumerate(entries))
     return None
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ConfigError("name", f"{value!r} is not a network name", "a letter or digit, and then also . _ -")
+    return value
+
+
+def _ipam(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    ipam = _map(raw, "ipam")
+    if ipam:
+        parse_plugin_type(ipam.get("type"), "ipam.type")
+    return ipam
 
 
 def _attachment(entry: object, path: str) -> tuple[str, str]:

@@ -34,6 +34,10 @@ class DelegateError(PodnetError):
         self.details = details
 
 
+class Reported(DelegateError):
+    """An error that the plugin itself reported, as the specification has it: it holds nothing then."""
+
+
 def success(document: Mapping[str, Any] | None = None) -> Reply:
     """Exit status 0, with a result or with nothing."""
     return Reply(0, b"" if document is None else encode(document))

@@ -25,6 +25,8 @@ _NEEDED = {
 }
 _CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 _KNOWN_ARGS = ("IgnoreUnknown", "K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID", "MAC")
+_IPAMS_ARGS = ("IP", "GATEWAY")
+"""What the reference IPAM plugins read."""
 _TRUE = ("1", "t", "true")
 
 
@@ -80,7 +82,7 @@ def _args(text: str, strict: bool) -> dict[str, str]:
         if not equals and strict:
             raise InvalidEnvironment(f"CNI_ARGS: {pair!r} is not KEY=VALUE")
         args[key] = value
-    unknown = [key for key in args if key not in _KNOWN_ARGS]
+    unknown = [key for key in args if key not in (*_KNOWN_ARGS, *_IPAMS_ARGS)]
     if unknown and strict and args.get("IgnoreUnknown", "").lower() not in _TRUE:
         raise InvalidEnvironment(f"CNI_ARGS: unknown key {unknown[0]}", "add IgnoreUnknown=1 to have it ignored")
     return args
