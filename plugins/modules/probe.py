@@ -231,7 +231,12 @@ def attach(module: AnsibleModule, probe: Probe) -> list[Row]:
 
 
 def measure(probe: Probe, peer: Probe, others: list[Probe], seconds: float) -> Iterator[Row]:
-    """What the peer's probe on the same network answers, and that those on other VLANs are not heard. Runs inside."""
+    """What the peer's probe on the same network answers, and that those on other VLANs are not heard. Runs inside.
+
+    A probe that was not attached has no rows here; its attachment has one.
+    """
+    if not os.path.exists(f"/proc/sys/net/ipv4/conf/{IFNAME}"):
+        return
     for address, suffix in zip(peer.addresses, ("", "6")):
         took = reach.echo(address, seconds)
         yield _echoed(probe, f"icmp{suffix}", took)

@@ -1,0 +1,281 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From bare Debian 12 and 13 nodes to pods that talk, over ssh, from the built collection with the checkout away.
+
+The tests of this file follow one another on the same two nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.podnet.ovs.tests.lab import Full, Lab, Nic
+
+COLLECTION = Path(__file__).absolute().parents[2]
+BIN = Path(sys.executable).parent
+PLACES = "/etc /opt /usr/local /var/lib/dpkg /var/lib/podnet"
+PLAYBOOK_SECONDS = 240.0
+
+VARIABLES = {
+    "podnet_bridges": [
+        {
+            "name": "br-pod",
+            "datapath_type": "netdev",
+            "uplinks": [{"name": "eth1", "vlans": "100,200,300"}],
+            "interfaces": [{"name": "pods300", "vlan": 300}],
+        }
+    ],
+    "podnet_networks": [
+        {
+            "name": "tenant-a",
+            "bridge": "br-pod",
+            "vlan": 100,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.10.0.0/24"}]]},
+        },
+        {"name": "tenant-b", "bridge": "br-pod", "vlan": 200, "mtu": 1400, "namespaces": ["team-b"]},
+    ],
+}
+
+
+def of_host(number: int) -> dict[str, Any]:
+    """The variables of one host."""
+    addresses = [f"10.30.0.{number}/24", f"fd00:30::{number}/64"]
+    return {"podnet_host_bridges": [{"name": "br-pod", "interfaces": [{"name": "pods300", "addresses": addresses}]}]}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a playbook did: its exit status, its text, and the objects that it changed or would change, by host."""
+
+    code: int
+    text: str
+    objects: frozenset[tuple[str, str]]
+
+    def recap(self) -> dict[str, dict[str, int]]:
+        """The numbers of each host."""
+        lines = re.findall(r"^(\S+)\s+: (ok=.*)$", self.text, re.M)
+        return {host: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", numbers)} for host, numbers in lines}
+
+    def changed(self) -> int:
+        """How many tasks changed something, on all hosts."""
+        return sum(numbers["changed"] for numbers in self.recap().values())
+
+
+def objects_of(result: dict[str, Any]) -> Iterator[str]:
+    """What a changed result touches, by name."""
+    for step in result.get("operations", []):
+        yield step if isinstance(step, str) else f"{step['kind']} {step['name']} {step['action']}"
+    named = [result[key] for key in ("_ansible_item_label", "path", "name") if isinstance(result.get(key), str)]
+    yield from named[:1]
+    if "openvswitch-switch" in f"{result.get('msg', '')} {result.get('stdout', '')}":
+        yield "package openvswitch-switch"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Two nodes, and a controller that has the installed collection only."""
+
+    lab: Lab
+    n1: Full
+    n2: Full
+    folder: Path
+
+    @property
+    def nodes(self) -> tuple[Full, Full]:
+        """Both."""
+        return self.n1, self.n2
+
+    def play(self, playbook: str, *words: str) -> Run:
+        """Runs a playbook of the collection."""
+        collected = self.folder / "collected"
+        collected.write_text("", encoding="utf-8")
+        env = {
+            **environment(self.folder),
+            "ANSIBLE_CALLBACK_PLUGINS": str(self.folder / "callbacks"),
+            "ANSIBLE_CALLBACKS_ENABLED": "collect",
+            "PODNET_COLLECT": str(collected),
+        }
+        command = [
+            str(BIN / "ansible-playbook"),
+            "-i",
+            str(self.folder / "inventory"),
+            f"podnet.ovs.{playbook}",
+            *words,
+        ]
+        done = subprocess.run(
+            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=PLAYBOOK_SECONDS, check=False
+        )
+        rows = [json.loads(line) for line in collected.read_text(encoding="utf-8").splitlines()]
+        found = frozenset((row["host"], thing) for row in rows for thing in objects_of(row["result"]))
+        return Run(done.returncode, done.stdout + done.stderr, found)
+
+    def good(self, playbook: str, *words: str) -> Run:
+        """The same, and it must succeed."""
+        run = self.play(playbook, *words)
+        assert run.code == 0, run.text
+        return run
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A controller's: of all collections only those under `folder`."""
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHON"))},
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PWD": str(folder),
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
+        "ANSIBLE_NOCOLOR": "1",
+    }
+
+
+def install(folder: Path) -> None:
+    """Builds the collection's archive and installs it: what a user has."""
+    env = environment(folder)
+    galaxy = [str(BIN / "ansible-galaxy"), "collection"]
+    build = [*galaxy, "build", "--output-path", str(folder)]
+    subprocess.run(build, cwd=COLLECTION, env=env, check=True, capture_output=True, timeout=120)
+    (built,) = folder.glob("podnet-ovs-*.tar.gz")
+    words = [*galaxy, "install", "--offline", str(built), "-p", str(folder / "collections")]
+    subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True, timeout=120)
+
+
+@pytest.fixture(name="site", scope="module")
+def _site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("controller")
+    lan = lab.lan("lan", ipv4="10.99.0.0/24", ipv6="fd00:99::/64", dhcp=True, mirror=True)
+    trunk = lab.lan("trunk")
+    nodes = [
+        lab.full(name, suite=suite, nics=[Nic("eth0", lan, "static"), Nic("eth1", trunk)], wait=False)
+        for name, suite in (("n1", "bookworm"), ("n2", "trixie"))
+    ]
+    install(folder)
+    (folder / "callbacks").mkdir()
+    source = COLLECTION / "tests" / "integration" / "callbacks" / "collect.py"
+    (folder / "callbacks" / "collect.py").write_bytes(source.read_bytes())
+    for node in nodes:
+        node.wait()
+    (folder / "inventory").mkdir()
+    (folder / "inventory" / "lab.yml").symlink_to(lab.inventory())
+    hosts = {"n1": of_host(11), "n2": of_host(12)}
+    mine = {"nodes": {"vars": VARIABLES, "hosts": hosts}}
+    (folder / "inventory" / "site.yml").write_text(yaml.safe_dump(mine), encoding="utf-8")
+    return Site(lab, nodes[0], nodes[1], folder)
+
+
+def files_of(node: Full) -> str:
+    """Digests of the files that the product may write, and the node's links."""
+    script = f"find {PLACES} -xdev -type f -exec sha256sum {{}} + 2>/dev/null | sort; find {PLACES} -type l 2>/dev/null"
+    return node.run("sh", "-c", f"{script} | sort; ip -o link | cut -d: -f2").stdout
+
+
+@pytest.fixture(name="predicted", scope="module")
+def _predicted(site: Site) -> frozenset[tuple[str, str]]:
+    before = [files_of(node) for node in site.nodes]
+    run = site.good("site", "--check", "--diff")
+    assert [files_of(node) for node in site.nodes] == before
+    assert not (site.folder / "podnet-nads").exists()
+    assert "+  br-pod:" in run.text
+    return run.objects
+
+
+@pytest.mark.holds("install from the built tarball with the checkout gone; node without pip and venv")
+def test_the_collection_is_the_installed_one(site: Site) -> None:
+    installed = site.folder / "collections" / "ansible_collections" / "podnet" / "ovs"
+    assert (installed / "LICENSE").exists()
+    assert not (installed / "tests").exists() and not (installed / "dev").exists()
+    assert list((installed / "roles" / "runtime" / "files" / "wheels").glob("*.whl"))
+    for node in site.nodes:
+        assert node.run("python3", "-c", "import pip", check=False).returncode != 0
+        assert node.run("python3", "-c", "import ensurepip", check=False).returncode != 0
+
+
+def test_preflight_says_what_is_missing_and_blocks_the_nic_in_use(site: Site) -> None:
+    assert "is not installed; the role openvswitch installs it" in site.good("preflight").text
+    bridges = {"podnet_host_bridges": [{"name": "br-x", "datapath_type": "netdev", "uplinks": [{"name": "eth0"}]}]}
+    run = site.play("preflight", "-e", json.dumps(bridges))
+    assert run.code != 0
+    assert re.search(r"blocking +uplink eth0 +it carries the address 10\.99\.0\.11", run.text)
+
+
+def test_a_bad_variable_ends_before_any_host_is_touched(site: Site) -> None:
+    network = {"podnet_host_networks": [{"name": "c", "bridge": "br-pd", "vlan": 300}]}
+    run = site.play("site", "-e", json.dumps(network))
+    assert run.code != 0
+    assert "networks[2].bridge" in run.text and "br-pd" in run.text
+    assert "Prepare the nodes" not in run.text
+
+
+@pytest.mark.holds("`site --check --diff` on a fresh node")
+def test_site_changes_what_check_mode_named(site: Site, predicted: frozenset[tuple[str, str]]) -> None:
+    run = site.good("site")
+    assert run.objects == predicted
+    nads = site.folder / "podnet-nads" / "default"
+    assert sorted(path.name for path in nads.iterdir()) == ["default-tenant-a.yml", "team-b-tenant-b.yml"]
+
+
+@pytest.mark.holds("`site` twice over SSH")
+def test_a_second_run_changes_nothing(site: Site) -> None:
+    run = site.good("site")
+    assert run.changed() == 0, run.text
+
+
+@pytest.mark.holds("node rebooted between, same")
+def test_a_reboot_changes_nothing(site: Site) -> None:
+    for node in site.nodes:
+        node.reboot()
+    for node, number in ((site.n1, 11), (site.n2, 12)):
+        shown = node.run("ip", "-br", "address", "show", "pods300").stdout
+        assert f"10.30.0.{number}/24" in shown and f"fd00:30::{number}/64" in shown
+    assert site.n1.run("ping", "-c1", "-w10", "10.30.0.12").returncode == 0
+    run = site.good("site")
+    assert run.changed() == 0, run.text
+
+
+def test_verify_names_what_passed(site: Site) -> None:
+    text = site.good("verify").text
+    for network, size in (("tenant-a", 1500), ("tenant-b", 1400)):
+        passed = f"attach icmp tcp udp {size}-bytes icmp6 tcp6 udp6 {size}-bytes6 isolation"
+        assert re.search(rf"n1 +{network} +to n2 +{passed}\"", text), text
+        assert re.search(rf"n2 +{network} +to n1 +{passed}\"", text), text
+    for node in site.nodes:
+        assert node.run("ip", "netns").stdout == ""
+        assert "pn" not in node.run("ovs-vsctl", "list-ports", "br-pod").stdout.split()
+
+
+def test_verify_says_what_does_not_pass(site: Site) -> None:
+    site.n2.run("ovs-vsctl", "remove", "port", "eth1", "trunks", "200")
+    try:
+        run = site.play("verify", "-e", "podnet_verify_seconds=2")
+    finally:
+        site.good("site", "--tags", "node")
+    assert run.code != 0
+    assert "n1 to n2, tenant-b, icmp: no answer" in run.text
+    assert "tenant-a, icmp: no answer" not in run.text
+    assert all(node.run("ip", "netns").stdout == "" for node in site.nodes)
+
+
+def test_show_prints_the_merged_state(site: Site) -> None:
+    text = site.good("site", "--tags", "show").text
+    assert "10.30.0.11/24" in text and "10.30.0.12/24" in text
+
+
+def test_remove_is_the_way_back(site: Site) -> None:
+    site.good("remove")
+    for node in site.nodes:
+        assert node.run("ovs-vsctl", "list-br").stdout == ""
+        assert (
+            node.run("sh", "-c", "ls /opt/cni/bin; ls -d /opt/podnet /etc/podnet 2>/dev/null", check=False).stdout == ""
+        )
+    assert site.good("remove").changed() == 0
