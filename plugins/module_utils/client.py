@@ -3,18 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the container runtime executes: hands the call to the agent, or serves it in its own process without one.
 
-Every attachment pays for each import here. No package of ours and little of the standard library is loaded before the
-agent has been asked.
+Every attachment pays for each import here, so only what is built into the interpreter is loaded before the agent has
+been asked: `posix` in place of `os`, and no `__future__`, which is a file.
 
 The protocol, schema 1: one line `PODNET/1 PLUGIN ENV_BYTES STDIN_BYTES`, then the environment (`KEY=VALUE` and a zero
 byte each), then standard input. The container's network namespace travels as a descriptor with the line. The reply is
 one line `PODNET/1 STATUS STDOUT_BYTES STDERR_BYTES` and then both.
 """
 
-from __future__ import annotations
-
 import _socket
-import os
+import posix
 import sys
 
 SOCKET = "/run/podnet/agent.sock"
@@ -24,7 +22,10 @@ REPLY_SECONDS = 75.0
 """More than the agent gives any call."""
 MAX_STDIN = (1 << 20) + 1
 VERSIONS = b'{"cniVersion":"1.1.0","supportedVersions":["0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}\n'
-_PASSED = ("PATH", "CNI_NETNS_OVERRIDE")
+_LOST = (
+    b'{"cniVersion":"1.0.0","code":11,"msg":"the agent took the call but did not answer: %s",'
+    b'"details":"try again; systemctl status podnet-agent"}\n'
+)
 
 
 class NoAgent(Exception):
@@ -33,29 +34,26 @@ class NoAgent(Exception):
 
 def main(plugin: str) -> None:
     """One call of the plugin, from the environment and standard input; ends the process."""
-    env = {key: value for key, value in os.environ.items() if key.startswith("CNI_") or key in _PASSED}
-    if env.get("CNI_COMMAND") == "VERSION":
+    env = {key: value for key, value in posix.environ.items() if key.startswith(b"CNI_") or key == b"PATH"}
+    if env.get(b"CNI_COMMAND") == b"VERSION":
         _write(1, VERSIONS)
-        os._exit(0)
+        posix._exit(0)
     stdin = _read_stdin()
     try:
         status, stdout, stderr = ask(plugin, env, stdin)
     except NoAgent:
         from .attach.inprocess import run
 
-        os._exit(run(plugin, env, stdin))
+        status = run(plugin, env, stdin)
+        posix._exit(status)
     except OSError as error:
-        status, stderr = 1, b""
-        stdout = (
-            b'{"cniVersion":"1.0.0","code":11,"msg":"the agent took the call but did not answer: %s",'
-            b'"details":"try again; systemctl status podnet-agent"}\n' % str(error).replace('"', "'").encode()
-        )
+        status, stdout, stderr = 1, _LOST % str(error).replace('"', "'").encode(), b""
     _write(1, stdout)
     _write(2, stderr)
-    os._exit(status)
+    posix._exit(status)
 
 
-def ask(plugin: str, env: dict[str, str], stdin: bytes, path: str = SOCKET) -> tuple[int, bytes, bytes]:
+def ask(plugin: str, env: "dict[bytes, bytes]", stdin: bytes, path: str = SOCKET) -> "tuple[int, bytes, bytes]":
     """Exit status, standard output and standard error from the agent.
 
     Raises NoAgent if there is none (nothing has been done), OSError if it took the call and broke off.
@@ -67,9 +65,9 @@ def ask(plugin: str, env: dict[str, str], stdin: bytes, path: str = SOCKET) -> t
     except OSError:
         raise NoAgent from None
     pipe.settimeout(REPLY_SECONDS)
-    block = b"".join(key.encode() + b"=" + os.fsencode(value) + b"\0" for key, value in env.items())
+    block = b"".join([key + b"=" + value + b"\0" for key, value in env.items()])
     line = b"%s %s %d %d\n" % (GREETING, plugin.encode(), len(block), len(stdin))
-    _send_line(pipe, line, env.get("CNI_NETNS"))
+    _send_line(pipe, line, env.get(b"CNI_NETNS", b""))
     pipe.sendall(block + stdin)
     data = b""
     while True:
@@ -85,9 +83,9 @@ def ask(plugin: str, env: dict[str, str], stdin: bytes, path: str = SOCKET) -> t
     return status, body[:size], body[size : size + int(words[3])]
 
 
-def _send_line(pipe: _socket.socket, line: bytes, netns: str | None) -> None:
+def _send_line(pipe: "_socket.socket", line: bytes, netns: bytes) -> None:
     try:
-        fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC) if netns else -1
+        fd = posix.open(netns, posix.O_RDONLY | posix.O_CLOEXEC) if netns else -1
     except (OSError, ValueError):
         fd = -1
     if fd < 0:
@@ -97,13 +95,13 @@ def _send_line(pipe: _socket.socket, line: bytes, netns: str | None) -> None:
     sent = pipe.sendmsg([line], rights)
     if sent < len(line):
         pipe.sendall(line[sent:])
-    os.close(fd)
+    posix.close(fd)
 
 
 def _read_stdin() -> bytes:
     data = b""
     while len(data) < MAX_STDIN:
-        more = os.read(0, 65536)
+        more = posix.read(0, 65536)
         if not more:
             break
         data += more
@@ -112,4 +110,4 @@ def _read_stdin() -> bytes:
 
 def _write(number: int, data: bytes) -> None:
     while data:
-        data = data[os.write(number, data) :]
+        data = data[posix.write(number, data) :]

@@ -14,8 +14,9 @@ from ..kernel.announce import PAUSES, announce
 from .serve import serve
 
 
-def run(plugin: str, env: Mapping[str, str], stdin: bytes) -> int:
+def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes) -> int:
     """Serves one call; writes its reply to standard output and error, and returns the exit status."""
+    env = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
     news: list[tuple[socket.socket, str, list[str]]] = []
 
     def announcer(raw: socket.socket, mac: str, addresses: list[str]) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ipaddress
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,9 +24,8 @@ from ..errors import (
     PodnetError,
     RefusedError,
 )
-from ..kernel import announce, fastpath, pod
+from ..kernel import fastpath, pod
 from ..kernel.netns import inside, is_own
-from ..kernel.offload import compute_checksums
 from ..model.ownership import OWNER_OVS, Mark
 from ..model.paths import OVSDB
 from ..vswitch.attachments import ACCESS, Attachment
@@ -71,18 +69,23 @@ def add(call: Call) -> Result:
     wish = parse_wish(conf, request, node)
     refuse_closed(wish, request, node)
     netns_fd = _netns(call)
-    inside(netns_fd, lambda: pod.refuse_existing(request.ifname))
     undo = Undo()
-    try:
-        return _add(call, wish, node.ovsdb, netns_fd, undo)
-    except BaseException as error:
-        left = undo.run()
-        if left and isinstance(error, PodnetError):
-            error.hint = "; ".join([*([error.hint] if error.hint else []), "on the way back: " + ", ".join(left)])
-        raise
+    with fastpath.PodSpace(netns_fd) as space:
+        if space.index(request.ifname) is not None:
+            raise RefusedError(
+                f"the container has an interface {request.ifname} already",
+                "DEL that attachment first, or take another CNI_IFNAME",
+            )
+        try:
+            return _add(call, wish, node.ovsdb, space, undo)
+        except BaseException as error:
+            left = undo.run()
+            if left and isinstance(error, PodnetError):
+                error.hint = "; ".join([*([error.hint] if error.hint else []), "on the way back: " + ", ".join(left)])
+            raise
 
 
-def _add(call: Call, wish: Wish, endpoint: str, netns_fd: int, undo: Undo) -> Result:
+def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: Undo) -> Result:
     request = call.request
     key = (request.container_id, request.ifname)
     host, mac = host_name(*key), wish.mac or derived_mac(*key)
@@ -90,16 +93,18 @@ def _add(call: Call, wish: Wish, endpoint: str, netns_fd: int, undo: Undo) -> Re
         stale = _look(request, wish, host, switch)
         lease = ipam.Lease(call)
         undo.add(lambda: lease.release(time.monotonic() + UNDO_SECONDS))
-        fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, netns_fd)
+        fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, space.netns_fd)
         undo.add(lambda: fastpath.remove_link(host))
         given = lease.result()
         # Before it is sent: what arrives late has to go too.
         undo.add(lambda: detach(request, endpoint))
         switch.attach(wish.bridge, host, wish.vlan, _mark(call, given, wish), stale)
-        news = inside(netns_fd, lambda: _configure(request.ifname, given, wish.userspace))
-        undo.add(news.close)
+        if wish.userspace:
+            space.compute_checksums(request.ifname)
+        cidrs = [item.address for item in given.addresses]
+        space.configure(request.ifname, cidrs, [_route(item, given) for item in given.routes])
         switch.wait_for_port(host, call.seconds(PORT_SECONDS))
-    call.announcer(news, mac, [item.address for item in given.addresses])
+    call.announcer(space.take_packet_socket(request.ifname), mac, cidrs)
     return _result(call, given, host, mac, wish.mtu)
 
 
@@ -235,14 +240,6 @@ def _mark(call: Call, given: Result, wish: Wish) -> Mark:
         args.get("K8S_POD_NAME", ""), args.get("K8S_POD_UID", ""), tuple(item.address for item in given.addresses),
         wish.mtu,
     )  # fmt: skip
-
-
-def _configure(ifname: str, given: Result, userspace: bool) -> socket.socket:
-    if userspace:
-        compute_checksums(ifname)
-    routes = [_route(item, given) for item in given.routes]
-    fastpath.configure(ifname, [item.address for item in given.addresses], routes)
-    return announce.open_socket(ifname)
 
 
 def _route(route: Route, given: Result) -> pod.PodRoute:

@@ -23,17 +23,6 @@ PAUSES = (0.0, 0.1, 0.4)
 """Seconds before each round: a single announcement is lost if a switch is not forwarding yet."""
 
 
-def open_socket(name: str) -> socket.socket:
-    """A packet socket on an interface of the calling thread's namespace; it stays there. The caller closes it."""
-    raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
-    try:
-        raw.bind((name, 0))
-    except OSError:
-        raw.close()
-        raise
-    return raw
-
-
 def announce(raw: socket.socket, mac: str, addresses: Iterable[str]) -> None:
     """Sends one announcement for each address (CIDR). A link that is gone by now is no error."""
     for frame in frames(mac, addresses):

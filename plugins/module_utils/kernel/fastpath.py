@@ -4,13 +4,13 @@
 """The short way to the kernel for a pod's link: rtnetlink messages (rtnetlink(7)) on a plain socket.
 
 pyroute2 takes longer to load, and to open, than an ADD may. tests/integration/test_fastpath.py shows that what is
-made here is what the library makes. Functions that speak of the container's end run inside its namespace
-(`netns.inside`).
+made here is what the library makes.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import ipaddress
 import os
 import select
@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 from ..errors import DeadlineExceeded, KernelError
+from .netns import inside
+from .offload import compute_checksums
 from .pod import PodRoute, index_of, set_sysctl
 
 _ANSWER_SECONDS = 10.0
@@ -29,6 +31,8 @@ _ANSWER_SECONDS = 10.0
 
 # linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/veth.h
 _NETLINK_ROUTE = 0
+_SIOCGIFINDEX = 0x8933
+"""linux/sockios.h"""
 _RTMGRP_LINK = 1
 _ERROR, _NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE = 2, 16, 17, 20, 24
 _REQUEST, _ACK, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
@@ -45,6 +49,68 @@ _HEADER = struct.Struct("=IHHII")
 _LINK = struct.Struct("=BxHiII")
 _LOOPBACK = 1
 """The loopback interface is the first of every namespace (net/core/dev.c, LOOPBACK_IFINDEX)."""
+
+
+class PodSpace:
+    """A pod's network namespace, worked in from outside: a socket stays in the namespace where it was opened.
+
+    For one thread. Raises NetnsError if the descriptor is of none. Close it, or use it as a context manager.
+    """
+
+    def __init__(self, netns_fd: int) -> None:
+        self.netns_fd = netns_fd
+        self._route, self._plain, self._packet = inside(netns_fd, _open_all)
+
+    def __enter__(self) -> PodSpace:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._route.close()
+        self._plain.close()
+        self._packet.close()
+
+    def index(self, name: str) -> int | None:
+        """The interface's index, None if it is not there."""
+        request = struct.pack("16sI20x", os.fsencode(name), 0)
+        try:
+            return int(struct.unpack_from("16xI", fcntl.ioctl(self._plain, _SIOCGIFINDEX, request))[0])
+        except OSError:
+            return None
+
+    def compute_checksums(self, name: str) -> None:
+        """See `offload.compute_checksums`."""
+        compute_checksums(self._plain, name)
+
+    def configure(self, name: str, addresses: Iterable[str], routes: Iterable[PodRoute]) -> None:
+        """Brings the interface and the loopback up, with addresses and routes.
+
+        IPv6 addresses skip duplicate address detection: the IPAM plugin has given each to one pod, and a pod that
+        waits a second or more for its address is refused connections meanwhile. Raises KernelError that names what
+        failed.
+        """
+        wanted = [ipaddress.ip_interface(text) for text in addresses]
+        index = self.index(name) or 0
+        if any(item.version == 6 for item in wanted):
+            inside(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
+        requests = [
+            (_NEWLINK, 0, _up(_LOOPBACK), "cannot bring the loopback up"),
+            (_NEWLINK, 0, _up(index), f"cannot bring {name} up"),
+        ]
+        requests += [
+            (_NEWADDR, _CREATE | _EXCL, _address(index, item), f"{name} does not take the address {item}")
+            for item in wanted
+        ]
+        networks = [item.network for item in wanted]
+        requests += [
+            (_NEWROUTE, _CREATE | _REPLACE, _route(index, to, networks), f"{name} does not take the route {_words(to)}")
+            for to in routes
+        ]
+        _talk(self._route, requests)
+
+    def take_packet_socket(self, name: str) -> socket.socket:
+        """A packet socket on the interface, the caller's from now on."""
+        self._packet.bind((name, 0))
+        return self._packet.dup()
 
 
 def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd: int) -> None:
@@ -91,33 +157,6 @@ def remove_link(name: str) -> bool:
         return _removed(route, index, name, sent)
     finally:
         read.set()
-
-
-def configure(name: str, addresses: Iterable[str], routes: Iterable[PodRoute]) -> None:
-    """Brings the container's end and its loopback up, with addresses and routes.
-
-    IPv6 addresses skip duplicate address detection: the IPAM plugin has given each to one pod, and a pod that waits a
-    second or more for its address is refused connections meanwhile. Raises KernelError that names what failed.
-    """
-    wanted = [ipaddress.ip_interface(text) for text in addresses]
-    index = socket.if_nametoindex(name)
-    if any(item.version == 6 for item in wanted):
-        set_sysctl(name, "disable_ipv6", "0")
-    requests = [
-        (_NEWLINK, 0, _up(_LOOPBACK), "cannot bring the loopback up"),
-        (_NEWLINK, 0, _up(index), f"cannot bring {name} up"),
-    ]
-    requests += [
-        (_NEWADDR, _CREATE | _EXCL, _address(index, item), f"{name} does not take the address {item}")
-        for item in wanted
-    ]
-    networks = [item.network for item in wanted]
-    requests += [
-        (_NEWROUTE, _CREATE | _REPLACE, _route(index, to, networks), f"{name} does not take the route {_words(to)}")
-        for to in routes
-    ]
-    with closing(_open()) as route:
-        _talk(route, requests)
 
 
 def _removed(route: socket.socket, index: int, name: str, sent: threading.Event) -> bool:
@@ -172,6 +211,14 @@ def _answers(route: socket.socket, deadline: float) -> Iterator[tuple[int, int, 
             length, kind, _flags, number, _port = _HEADER.unpack_from(data)
             yield kind, number, data[_HEADER.size : length]
             data = data[_align(length) :]
+
+
+def _open_all() -> tuple[socket.socket, socket.socket, socket.socket]:
+    return (
+        _open(),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC),
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0),
+    )
 
 
 def _open(groups: int = 0) -> socket.socket:

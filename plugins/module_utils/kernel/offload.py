@@ -19,8 +19,8 @@ ETHTOOL_STXCSUM = 0x17
 """linux/sockios.h, linux/ethtool.h"""
 
 
-def compute_checksums(name: str) -> None:
-    """Makes the kernel compute checksums before it sends on this link of the calling thread's namespace.
+def compute_checksums(sock: socket.socket, name: str) -> None:
+    """Makes the kernel compute checksums before it sends on this link of the socket's namespace.
 
     A veth promises checksums that nobody computes, since a packet between two of them never meets a wire. A switch in
     userspace takes such packets to a wire: without its own offload TCP and UDP die, and Open vSwitch 3.5 with
@@ -30,8 +30,7 @@ def compute_checksums(name: str) -> None:
     address, _length = value.buffer_info()
     request = struct.pack("16sP16x", os.fsencode(name), address)
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            fcntl.ioctl(sock, SIOCETHTOOL, request)
+        fcntl.ioctl(sock, SIOCETHTOOL, request)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise KernelError(f"cannot stop the checksum offload of {name}: {error.strerror}") from error

@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import KernelError, RefusedError
+from ..errors import KernelError
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,6 @@ def index_of(name: str) -> int | None:
         return socket.if_nametoindex(name)
     except OSError:
         return None
-
-
-def refuse_existing(name: str) -> None:
-    """Raises RefusedError if the namespace has an interface of that name (specification, section "ADD")."""
-    if exists(name):
-        raise RefusedError(
-            f"the container has an interface {name} already", "DEL that attachment first, or take another CNI_IFNAME"
-        )
 
 
 def observe(name: str) -> Seen | None:
