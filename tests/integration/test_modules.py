@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.podnet.ovs.tests.integration.ansiballz import run_module
+from ansible_collections.podnet.ovs.plugins.plugin_utils.archive import build_archive
+from ansible_collections.podnet.ovs.tests.integration.ansiballz import COLLECTION, run_module
+from ansible_collections.podnet.ovs.tests.lab.proc import STATE
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Light
@@ -574,10 +577,17 @@ def test_check_mode_on_a_fresh_node_plans_from_nothing(fresh: Light) -> None:
     assert not info["running"] and "No such file" in info["findings"][0]
 
 
-def test_without_the_runtime_the_module_says_so_to_its_action_plugin(lab: Lab) -> None:
-    bare = lab.light("bare", ovs=False)
+def test_without_the_runtime_the_module_says_so_and_works_with_one_that_travels(
+    lab: Lab, trunk: Lan, tmp_path: Path
+) -> None:
+    from ansible_collections.podnet.ovs.tests.lab import Nic
+
+    bare = lab.light("bare", nics=[Nic("eth1", trunk)], ovs=False)
     result = run_module(bare, "bridge", True, name="br-t")
     assert result["failed"] and result["runtime_missing"] and "role podnet.ovs.runtime" in result["msg"]
+    archive = build_archive(COLLECTION, STATE / "wheels", tmp_path)
+    result = run(bare, "node", True, _podnet_archive=str(archive.path), **wanted("netdev"))
+    assert ("bridge", "br-pod", "create") in steps(result)
 
 
 @pytest.mark.parametrize("daemon", ["ovsdb-server", "ovs-vswitchd"])
