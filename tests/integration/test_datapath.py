@@ -11,23 +11,17 @@ userspace datapath, whose uplinks and host ends the node's kernel does not liste
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.podnet.ovs.tests.integration.caller import (
-    At,
-    Caller,
-    Stream,
-    capture,
-    mac_bytes,
-    network,
-    pings,
-    prepare,
-    static,
-    stream,
-)
+from ansible_collections.podnet.ovs.tests.integration import cni
+from ansible_collections.podnet.ovs.tests.integration.caller import At, Caller, conflist, podnet, static
+from ansible_collections.podnet.ovs.tests.integration.traffic import Stream, capture, mac_bytes, pings, stream
 from ansible_collections.podnet.ovs.tests.lab import Pod, until
 
 if TYPE_CHECKING:
@@ -61,6 +55,7 @@ def node_document(name: str, datapath: str) -> dict[str, Any]:
     uplink = {"name": "eth1", "vlans": "100,200"} if name == "n1" else bond
     interface = {"name": "node100", "vlan": 100, "addresses": both(HOST[name])}
     return {
+        "schema": 1,
         "bridges": [{"name": "br-pod", "datapath_type": datapath, "uplinks": [uplink], "interfaces": [interface]}],
         "networks": [{"name": f"net{vlan}", "bridge": "br-pod", "vlan": vlan} for vlan in (100, 200)],
     }
@@ -77,20 +72,27 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def bench(lab: Lab, datapath: str) -> Bench:
+def bench(lab: Lab, datapath: str) -> Iterator[Bench]:
     """Pods on VLAN 100 (red) and on VLAN 200 (blue), one of each on each node."""
     from ansible_collections.podnet.ovs.tests.lab import Nic
 
     trunk = lab.lan("trunk")
     nics = {"n1": [Nic("eth1", trunk)], "n2": [Nic("eth1", trunk), Nic("eth2", trunk)]}
     nodes = {name: lab.light(name, nics=nics[name], datapath=datapath) for name in nics}
-    callers = {name: prepare(node, node_document(name, datapath)) for name, node in nodes.items()}
-    pods, macs = {}, {}
-    for name, (place, vlan, number) in PODS.items():
-        pods[name] = nodes[place].netns(name)
-        conflist = network(f"net{vlan}", vlan=vlan, ipam=static(*both(number)))
-        macs[name] = callers[place].add(conflist, At(f"c-{name}", pods[name].path))["interfaces"][1]["mac"]
-    return Bench(nodes, callers, pods, macs)
+    with ThreadPoolExecutor() as pool, ExitStack() as stack:
+        list(pool.map(lambda name: cni.prepare(nodes[name], node_document(name, datapath)), nodes))
+        for node in nodes.values():
+            stack.enter_context(cni.agent(node))
+        callers = {name: Caller(node) for name, node in nodes.items()}
+        pods = {name: nodes[place].netns(name) for name, (place, _vlan, _number) in PODS.items()}
+
+        def attach(name: str) -> str:
+            place, vlan, number = PODS[name]
+            network = conflist(podnet(vlan, ipam=static(*both(number))), name=f"net{vlan}")
+            return str(callers[place].add(network, At(f"c-{name}", name))["interfaces"][1]["mac"])
+
+        macs = dict(zip(PODS, pool.map(attach, PODS)))
+        yield Bench(nodes, callers, pods, macs)
 
 
 @pytest.mark.holds("pod to pod across nodes on one VLAN: ICMP, full-size packets with DF")
@@ -101,7 +103,7 @@ def test_pods_of_one_vlan_reach_each_other(bench: Bench, one: str, other: str, f
     size = 1500 - HEADERS[family]
     assert pings(bench.pods[one], to)
     assert pings(bench.pods[one], to, "-M", "do", "-s", str(size))
-    assert not pings(bench.pods[one], to, "-M", "do", "-s", str(size + 1)), "one byte more than the MTU passed"
+    assert not pings(bench.pods[one], to, "-M", "do", "-s", str(size + 1), wait=1), "one byte more than the MTU passed"
 
 
 SERVE = """
@@ -195,11 +197,12 @@ def test_a_nodes_own_interface_is_on_its_vlan_only(bench: Bench, family: str) ->
 
 @pytest.mark.holds("a VLAN outside the policy is refused")
 def test_a_vlan_outside_the_policy_is_refused(bench: Bench) -> None:
-    pod = bench.nodes["n1"].netns("stranger")
-    answer = bench.callers["n1"].ask("ADD", network("net400", vlan=400), At("c-stranger", pod.path))
-    assert answer.error["code"] == 7
-    assert "VLAN 400" in answer.error["msg"] and "br-pod" in answer.error["msg"]
-    assert "100,200" in answer.error["details"] and "podnet_policy" in answer.error["details"]
+    bench.nodes["n1"].netns("stranger")
+    answer = bench.callers["n1"].ask("ADD", conflist(podnet(400), name="net400"), At("c-stranger", "stranger"))
+    error = answer.document
+    assert (answer.code, error["code"]) == (1, 7)
+    assert "VLAN 400" in error["msg"] and "br-pod" in error["msg"]
+    assert "100,200" in error["details"] and "podnet_policy" in error["details"]
 
 
 def members(node: Light) -> tuple[str, str]:
