@@ -105,7 +105,7 @@ def _read_stdin() -> bytes:
         if not more:
             break
         data += more
-    return data
+    return data[:MAX_STDIN]
 
 
 def _write(number: int, data: bytes) -> None:

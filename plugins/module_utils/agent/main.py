@@ -29,7 +29,7 @@ MAX_CALLS = 64
 """Calls served side by side; the next ones wait in the socket's backlog."""
 BACKLOG = 256
 RECEIVE_SECONDS = 10.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 25.0
 _MAX_LINE = 256
 _MAX_ENV = 1 << 20
 _UCRED = struct.Struct("3i")
@@ -157,8 +157,7 @@ def listener_of_systemd() -> socket.socket | None:
 def listener_at(path: str) -> socket.socket:
     """A socket of our own, for root only."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    _remove(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     mask = os.umask(0o177)
     try:
@@ -167,6 +166,12 @@ def listener_at(path: str) -> socket.socket:
         os.umask(mask)
     listener.listen(BACKLOG)
     return listener
+
+
+def _remove(path: str) -> None:
+    """A socket of our own goes with us: clients then serve themselves."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -182,5 +187,9 @@ def main(argv: list[str] | None = None) -> int:
     agent = Agent(listener)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_args: agent.stop())
-    agent.run()
+    try:
+        agent.run()
+    finally:
+        if words:
+            _remove(words[1])
     return 0

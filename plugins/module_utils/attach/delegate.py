@@ -79,13 +79,15 @@ class Delegate:
         """
         output = {self._out: b"", self._err: b""}
         try:
-            late = not self._talk(output, deadline)
+            quiet = self._talk(output, deadline)
         finally:
             for fd in (self._in, self._out, self._err):
                 if fd >= 0:
                     os.close(fd)
-        status = self._reap(kill=late, deadline=deadline)
-        if late:
+        status = self._reap(kill=not quiet, deadline=deadline)
+        if not quiet and any(len(data) > _MOST for data in output.values()):
+            raise DelegateError(f"the plugin {self.name} does not stop talking: {_short(output[self._out][:80])}")
+        if not quiet:
             raise DeadlineExceeded(f"the plugin {self.name} did not end its {self.verb} in time; it was ended")
         stdout, stderr = output[self._out], output[self._err]
         document = _decode(stdout)
@@ -96,7 +98,7 @@ class Delegate:
         return document
 
     def _talk(self, output: dict[int, bytes], deadline: float) -> bool:
-        """Feeds and drains it until it has closed both outputs; False at the deadline."""
+        """Feeds and drains it until it has closed both outputs; False at the deadline, or when it says too much."""
         poll = select.poll()
         for fd in output:
             poll.register(fd, select.POLLIN)
@@ -116,7 +118,9 @@ class Delegate:
                     continue
                 data = os.read(fd, _CHUNK)
                 output[fd] += data
-                if not data or len(output[fd]) > _MOST:
+                if len(output[fd]) > _MOST:
+                    return False
+                if not data:
                     poll.unregister(fd)
                     waiting.discard(fd)
         return True

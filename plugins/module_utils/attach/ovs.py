@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..cni.config import valid_attachments
+from ..cni.reply import Reported
 from ..cni.request import Request
-from ..cni.result import Interface, Result, Route, parse_result
+from ..cni.result import Interface, Result, Route, parse_result, render
 from ..errors import (
     INVALID_CONFIG,
     UNAVAILABLE,
@@ -62,8 +64,11 @@ class Undo:
         return failed
 
 
-def add(call: Call) -> Result:
-    """ADD: the interface, its port, its addresses. What fails takes back exactly what it made. Raises PodnetError."""
+def add(call: Call) -> dict[str, Any]:
+    """ADD: the interface, its port, its addresses; gives the result in the configuration's version.
+
+    What fails takes back exactly what it made. Raises PodnetError.
+    """
     node = load_node()
     request, conf = call.request, call.conf
     wish = parse_wish(conf, request, node)
@@ -85,7 +90,7 @@ def add(call: Call) -> Result:
             raise
 
 
-def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: Undo) -> Result:
+def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: Undo) -> dict[str, Any]:
     request = call.request
     key = (request.container_id, request.ifname)
     host, mac = host_name(*key), wish.mac or derived_mac(*key)
@@ -96,6 +101,7 @@ def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: 
         fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, space.netns_fd)
         undo.add(lambda: fastpath.remove_link(host))
         given = lease.result()
+        result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
         # Before it is sent: what arrives late has to go too.
         undo.add(lambda: detach(request, endpoint))
         switch.attach(wish.bridge, host, wish.vlan, _mark(call, given, wish), stale)
@@ -105,35 +111,44 @@ def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: 
         space.configure(request.ifname, cidrs, [_route(item, given) for item in given.routes])
         switch.wait_for_port(host, call.seconds(PORT_SECONDS))
     call.announcer(space.take_packet_socket(request.ifname), mac, cidrs)
-    return _result(call, given, host, mac, wish.mtu)
+    return result
 
 
 def delete(call: Call) -> None:
     """DEL: link, port, lease, each whether or not the one before failed; what is missing is done.
 
-    Needs neither namespace nor database nor prevResult. Raises PodnetError for a link or lease that could not go.
+    Needs neither namespace nor database nor prevResult. Raises PodnetError for a link or lease that could not go. An
+    attachment of which there is no trace has no lease either: an IPAM plugin that then refuses a configuration, which
+    ADD got to hear too, does not keep the runtime from going on.
     """
-    failed = let_go(call.request)
-    _attempt(failed, lambda: ipam.release(call, call.deadline))
+    traces: list[object] = []
+    failed = let_go(call.request, traces)
+    refused: list[PodnetError] = []
+    _attempt(refused, lambda: ipam.release(call, call.deadline))
+    if any(traces) or not all(isinstance(error, Reported) for error in refused):
+        failed += refused
     if failed:
         raise failed[0]
 
 
-def let_go(request: Request) -> list[PodnetError]:
-    """Link and port of an attachment go; gives what went wrong with the link.
+def let_go(request: Request, traces: list[object]) -> list[PodnetError]:
+    """Link and port of an attachment go; gives what went wrong with the link. `traces`: whether they were there.
 
     A port that stays because the database is away is marked, and leads nowhere: the next ADD or GC takes it.
     """
     failed: list[PodnetError] = []
-    _attempt(failed, lambda: fastpath.remove_link(host_name(request.container_id, request.ifname)))
-    _attempt([], lambda: detach(request, _endpoint()))
+    host = host_name(request.container_id, request.ifname)
+    _attempt(failed, lambda: traces.append(fastpath.remove_link(host)))
+    _attempt(traces, lambda: traces.append(detach(request, _endpoint())))
     return failed
 
 
-def detach(request: Request, endpoint: str) -> None:
-    """The attachment's port goes, or ports if something went wrong. Raises PodnetError."""
+def detach(request: Request, endpoint: str) -> list[Attachment]:
+    """The attachment's port goes, or ports if something went wrong; gives what was there. Raises PodnetError."""
     with open_switch(endpoint, ANSWER_SECONDS) as switch:
-        switch.detach(switch.look(request.container_id, request.ifname).mine)
+        mine = switch.look(request.container_id, request.ifname).mine
+        switch.detach(mine)
+        return mine
 
 
 def check(call: Call) -> None:
@@ -262,7 +277,7 @@ def _result(call: Call, given: Result, host: str, mac: str, mtu: int) -> Result:
     )  # fmt: skip
 
 
-def _attempt(failed: list[PodnetError], step: Callable[[], object]) -> None:
+def _attempt(failed: list[Any], step: Callable[[], object]) -> None:
     try:
         step()
     except PodnetError as error:

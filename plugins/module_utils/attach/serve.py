@@ -15,7 +15,6 @@ from typing import Any
 from ..cni.config import NetConf, decode, parse_netconf
 from ..cni.reply import Reply, failure, success
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request, parse_request
-from ..cni.result import render
 from ..cni.versions import NEWEST, SUPPORTED
 from ..errors import DecodeError, InvalidEnvironment, PodnetError
 from . import ovs
@@ -30,7 +29,7 @@ TURN_SECONDS = 15.0
 
 
 def _add(call: Call) -> Reply:
-    return success(render(ovs.add(call), call.conf.version))
+    return success(ovs.add(call))
 
 
 def _silent(verb: Callable[[Call], None]) -> Callable[[Call], Reply]:
@@ -90,7 +89,7 @@ def _decode(request: Request, stdin: bytes) -> dict[str, Any]:
         return decode(stdin)
     except DecodeError:
         if request.verb == DEL:
-            ovs.let_go(request)  # as far as that goes without a configuration
+            ovs.let_go(request, [])  # as far as that goes without a configuration
         raise
 
 
