@@ -55,8 +55,9 @@ class Lease:
             release(self._call, deadline)
 
     def _document(self, deadline: float) -> dict[str, Any] | None:
-        assert self._running is not None
         running, self._running = self._running, None
+        if running is None:
+            return None
         try:
             try:
                 return running.result(deadline)
