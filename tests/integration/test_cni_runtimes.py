@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ SUBNETS = {"podnet-ovs": ("10.40.0.0/24", "fd00:40::/64"), "bridge": ("10.41.0.0
 TOOLS = ("sh", "sleep", "ip", "cat")
 HOME = "/var/lib/runtimes"
 """A folder of the node for the runtimes' configuration, images and state."""
+CGROUP = f"/podnet-runtimes-{os.getpid()}"
+"""The control group that pods are put in; the node shares them with the machine."""
 
 CONTAINERS = f"""
 [containers]
@@ -106,6 +109,8 @@ def node(lab: Lab, datapath: str) -> Iterator[Light]:
     node.run("sh", "-ec", f"mkdir -p {HOME}; cd {HOME}\n{ROOT}", "sh", *TOOLS)
     with cni.agent(node):
         yield node
+    # What runtimes made around their containers' control groups stays empty, on the machine.
+    node.sh(f"find /sys/fs/cgroup -mindepth 2 -depth -type d -path '/sys/fs/cgroup/*{CGROUP}*' -exec rmdir {{}} +")
 
 
 def nothing_is_left(node: Light) -> bool:
@@ -146,11 +151,12 @@ def test_podman(node: Light, image: str, plugin: str) -> None:
     network = networks(plugin)
     node.write(f"{HOME}/podman.d/{network['name']}.conflist", json.dumps(network))
     assert nothing_is_left(node)
-    seen = podman(node, "run", "--rm", "--network", network["name"], image, "/bin/ip", "addr")
+    options = ["--cgroup-parent", CGROUP, "--network", network["name"]]
+    seen = podman(node, "run", "--rm", *options, image, "/bin/ip", "addr")
     check_interface(seen, plugin)
     assert nothing_is_left(node)
     for name in ("one", "two"):
-        podman(node, "run", "-d", "--name", name, "--network", network["name"], image, "/bin/sleep", "1000")
+        podman(node, "run", "-d", "--name", name, *options, image, "/bin/sleep", "1000")
     if plugin == "podnet-ovs":
         assert (len(cni.ports(node)), len(cni.links(node)), len(cni.leases(node))) == (2, 2, 4)
     podman(node, "rm", "-f", "-t", "0", "one", "two")
@@ -180,10 +186,10 @@ class Cri:
         """One call of the RuntimeService, in protobuf."""
         return bytes(self._channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(message, timeout=60))
 
-    def run_sandbox(self, name: str, cgroup: str) -> str:
+    def run_sandbox(self, name: str) -> str:
         """Starts a sandbox and gives its id."""
         metadata = field(1, name) + field(2, f"uid-{name}") + field(3, "default")
-        config = field(1, metadata) + field(3, "/tmp") + field(8, field(1, cgroup))
+        config = field(1, metadata) + field(3, "/tmp") + field(8, field(1, CGROUP))
         answer = self.call("RunPodSandbox", field(1, config))
         return answer[2:].decode()
 
@@ -235,7 +241,7 @@ def test_containerd(node: Light, cri: Cri, plugin: str) -> None:
 def try_sandbox(cri: Cri, name: str) -> str:
     """A sandbox's id; "" while containerd has not read the network's configuration."""
     try:
-        return cri.run_sandbox(name, "/podnet-lab-cri")
+        return cri.run_sandbox(name)
     except grpc.RpcError as error:
         if "network is not ready" in str(error) or "cni plugin not initialized" in str(error):
             return ""
