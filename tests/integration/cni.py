@@ -109,7 +109,7 @@ def add(
 
 
 def delete(
-    node: Light, conf: Json, container: str = "c1", pod: str = "p1", env: Mapping[str, str] | None = None
+    node: Light, conf: Json | bytes, container: str = "c1", pod: str = "p1", env: Mapping[str, str] | None = None
 ) -> None:  # fmt: skip
     """A DEL that must succeed, and say nothing."""
     answer = call(node, "DEL", conf, container, pod, env)

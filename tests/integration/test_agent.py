@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SLOW = """#!/bin/sh
 cat > /dev/null
-echo "$CNI_COMMAND begins" >> /root/log
+echo "$CNI_COMMAND begins" >> /run/log
 sleep 1
-echo "$CNI_COMMAND ends" >> /root/log
+echo "$CNI_COMMAND ends" >> /run/log
 [ "$CNI_COMMAND" != ADD ] || echo '{"ips": [{"address": "10.10.0.9/16"}]}'
 """
 
@@ -46,7 +46,7 @@ def machine(lab: Lab, datapath: str) -> Light:
 @pytest.fixture
 def node(machine: Light) -> Iterator[Light]:
     """The node with pods p0 to p3. Each test takes away what it makes."""
-    machine.run("rm", "-f", "/root/log", cni.SOCKET)
+    machine.run("rm", "-f", "/run/log", cni.SOCKET)
     machine.sh("for pod in p0 p1 p2 p3; do [ -e /run/netns/$pod ] || ip netns add $pod; done")
     yield machine
     left = cni.leftovers(machine)
@@ -98,14 +98,14 @@ def test_calls_of_one_attachment_take_turns(node: Light, way: str) -> None:
         if way != "in-process":
             stack.enter_context(cni.agent(node))
         first = cni.start(node, "ADD", conf, "c1", "p1")
-        node.sh("for i in $(seq 100); do [ -s /root/log ] && exit; sleep 0.05; done; exit 1")
+        node.sh("for i in $(seq 100); do [ -s /run/log ] && exit; sleep 0.05; done; exit 1")
         if way == "agent and then not":
-            node.run("mv", cni.SOCKET, "/root/socket")
+            node.run("mv", cni.SOCKET, "/run/socket")
         cni.delete(node, conf)
         if way == "agent and then not":
-            node.run("mv", "/root/socket", cni.SOCKET)
+            node.run("mv", "/run/socket", cni.SOCKET)
         assert first.wait(timeout=30) == 0
-    order = node.run("cat", "/root/log").stdout.split("\n")
+    order = node.run("cat", "/run/log").stdout.split("\n")
     assert order[:4] == ["ADD begins", "ADD ends", "DEL begins", "DEL ends"]
 
 
@@ -164,7 +164,7 @@ def test_its_end_waits_for_the_calls_at_work(node: Light) -> None:
     conf = cni.configuration(ipam={"type": "slow"})
     with cni.agent(node) as process:
         call = cni.start(node, "ADD", conf, "c1", "p1")
-        node.sh("for i in $(seq 100); do [ -s /root/log ] && exit; sleep 0.05; done; exit 1")
+        node.sh("for i in $(seq 100); do [ -s /run/log ] && exit; sleep 0.05; done; exit 1")
         process.terminate()
         assert call.wait(timeout=30) == 0
         assert process.wait(timeout=30) == 0
@@ -176,14 +176,14 @@ def test_an_agent_that_is_killed_in_a_call_is_code_11_and_del_cleans_up(node: Li
     process = node.popen("/opt/podnet/current/bin/podnet-agent", "--socket", cni.SOCKET, stdout=None, stderr=None)
     node.sh(f"for i in $(seq 200); do [ -S {cni.SOCKET} ] && exit; sleep 0.05; done; exit 1")
     call = cni.start(node, "ADD", conf, "c1", "p1")
-    node.sh("for i in $(seq 100); do [ -s /root/log ] && exit; sleep 0.05; done; exit 1")
+    node.sh("for i in $(seq 100); do [ -s /run/log ] && exit; sleep 0.05; done; exit 1")
     process.kill()
     process.wait(timeout=10)
     assert call.stdout is not None
     error = json.loads(call.stdout.read())
     assert call.wait(timeout=10) == 1 and error["code"] == 11 and "podnet-agent" in error["details"]
     cni.delete(node, conf)
-    log = node.run("cat", "/root/log").stdout.split("\n")
+    log = node.run("cat", "/run/log").stdout.split("\n")
     assert log.index("ADD ends") < log.index("DEL begins"), "the dead call's IPAM plugin ends before DEL asks it"
     assert cni.leftovers(node) == cni.NOTHING
     cni.add(node, cni.configuration())
@@ -198,7 +198,7 @@ def test_a_socket_of_systemd(node: Light) -> None:
         f"s = socket.socket(socket.AF_UNIX); s.bind({cni.SOCKET!r}); s.listen(16)\n"
         "print('up', flush=True)\n"
         "input()\n"
-        "os.dup2(s.fileno(), 3)\n"
+        "os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n"
         "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n"
         "os.execv('/opt/podnet/current/bin/podnet-agent', ['podnet-agent'])\n"
     )

@@ -319,8 +319,16 @@ def test_what_is_no_configuration_is_code_6_soon(node: Light, stdin: bytes) -> N
     answer = cni.call(node, "ADD", stdin)
     assert (answer.code, answer.document["code"]) == (1, 6), answer
     assert answer.seconds < SOON
-    # Link and port would go all the same: their names follow from the environment.
-    assert cni.call(node, "DEL", stdin).document["code"] == 6
+    cni.delete(node, stdin)
+
+
+def test_a_del_that_cannot_be_read_takes_link_and_port_and_says_that_the_lease_stays(node: Light) -> None:
+    conf = cni.configuration()
+    cni.add(node, conf)
+    answer = cni.call(node, "DEL", b"{")
+    assert (answer.code, answer.document["code"]) == (1, 6)
+    assert (cni.ports(node), cni.links(node), len(cni.leases(node))) == ([], [], 2)
+    cni.delete(node, conf)
 
 
 @pytest.mark.parametrize(
@@ -332,6 +340,7 @@ def test_what_is_no_configuration_is_code_6_soon(node: Light, stdin: bytes) -> N
         ({"CNI_IFNAME": ""}, "CNI_IFNAME"),
         ({"CNI_IFNAME": "eth0-is-too-long"}, "CNI_IFNAME"),
         ({"CNI_IFNAME": "a b"}, "CNI_IFNAME"),
+        ({"CNI_IFNAME": "a/b"}, "CNI_IFNAME"),
         ({"CNI_PATH": ""}, "CNI_PATH"),
         ({"CNI_COMMAND": "MAKE"}, "CNI_COMMAND"),
         ({"CNI_ARGS": "COLOUR=green"}, "CNI_ARGS"),

@@ -85,12 +85,14 @@ def serve(
 
 
 def _decode(request: Request, stdin: bytes) -> dict[str, Any]:
+    """The configuration. For DEL an unreadable one is as good as none, where there is nothing that it could free."""
     try:
         return decode(stdin)
     except DecodeError:
-        if request.verb == DEL:
-            ovs.let_go(request, [])  # as far as that goes without a configuration
-        raise
+        traces: list[object] = []
+        if request.verb != DEL or ovs.let_go(request, traces) or any(traces):
+            raise
+        return {}
 
 
 def _turn(call: Call) -> AbstractContextManager[int]:
