@@ -111,6 +111,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import OVSDB_ARGUMENT, fail, look
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Network, Node, Uplink
+from ansible_collections.podnet.ovs.plugins.module_utils.model.safety import check_safe
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import Link, State
 from ansible_collections.podnet.ovs.plugins.module_utils.model.target import declared, node_state
 
@@ -214,7 +215,7 @@ def of_cni(networks: tuple[Network, ...], bin_dir: str, cni_dirs: list[str]) -> 
 def of_plan(node: Node, state: State) -> Iterator[Finding]:
     """Whether the node can be made so at all."""
     try:
-        node_state(state, node, declared(state))
+        check_safe(state, node_state(state, node, declared(state)))
     except PodnetError as error:
         yield finding("plan", BLOCKING, str(error))
     else:

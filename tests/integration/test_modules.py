@@ -407,6 +407,36 @@ def test_an_address_that_another_host_has_is_an_error(lab: Lab, trunk: Lan, node
     assert "v0" not in links(node)
 
 
+# the node's own way to its network
+
+
+def test_what_would_cut_the_node_off_is_refused(node: Light, bridge: str) -> None:
+    for address, words in (("10.99.0.2/29", "10.99.0.0/24"), ("10.99.0.1/32", "gateway on eth0")):
+        assert words in fails(node, "interface", name="v5", bridge=bridge, vlan=5, addresses=[address])
+    mac = node.run("cat", "/sys/class/net/eth0/address").stdout.strip()
+    assert "eth0" in fails(node, "bridge", name=bridge, mac=mac)
+
+
+def test_a_bridge_that_carries_the_node_stays_what_it_is(node: Light, bridge: str) -> None:
+    node.ovs.vsctl("add-port", bridge, "eth1")
+    node.sh(f"ip link set {bridge} up; ip addr add 198.51.100.11/24 dev {bridge}; ip link set eth1 up")
+    node.run("ip", "route", "add", "203.0.113.0/24", "via", "198.51.100.1")
+    for check in (True, False):
+        for module, options in (
+            ("bridge", {"name": bridge, "state": "absent", "force": True}),
+            ("bridge", {"name": bridge, "fail_mode": "secure"}),
+            ("bridge", {"name": bridge, "mac": "02:00:00:00:00:09"}),
+            ("uplink", {"name": "eth1", "bridge": bridge, "state": "absent"}),
+            ("uplink", {"name": "eth1", "bridge": bridge, "vlans": 100, "vlans_mode": "replaced"}),
+            ("interface", {"name": bridge, "bridge": bridge, "vlan": 5}),
+            ("node", {"bridges": [], "force": True}),
+        ):
+            assert "198.51.100.11/24" in fails(node, module, check, **options)
+    assert "203.0.113.0/24 via 198.51.100.1" in node.run("ip", "route").stdout
+    once(node, "uplink", name="eth1", bridge=bridge, mtu=1400)
+    once(node, "interface", name="v5", bridge=bridge, vlan=5, addresses=["10.5.0.1/24"])
+
+
 # node
 
 

@@ -11,6 +11,7 @@ from ..errors import PodnetError
 from .node import Node
 from .ownership import OWNER_NODE, Mark
 from .plan import plan_between
+from .safety import check_safe
 from .state import INTERNAL, BridgeRow, PortRow, State
 from .target import Options, node_state, warnings_of
 
@@ -55,9 +56,10 @@ def _of_port(state: State, bridge: BridgeRow, port: PortRow) -> Iterator[str]:
 
 def _differences(state: State, node: Node) -> Iterator[str]:
     try:
-        plan = plan_between(state, node_state(state, node, node, Options(purge=True)))
+        wanted = node_state(state, node, node, Options(purge=True))
+        check_safe(state, wanted)
     except PodnetError as error:
         yield f"node.json cannot come true: {error}"
         return
-    for step in plan.operations:
+    for step in plan_between(state, wanted).operations:
         yield f"node.json asks for {step.kind} {step.name}: {step.action}"

@@ -85,6 +85,14 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Visit:
+    """From where somebody works on the node now, and the address of the node that this one speaks with."""
+
+    peer: str
+    address: str
+
+
+@dataclass(frozen=True)
 class State:
     """A node: bridges and links by name, the switch's own settings, the text of node.json (None: no file)."""
 
@@ -94,6 +102,7 @@ class State:
     """Open_vSwitch.other_config"""
     node_json: str | None = None
     ovs_version: str = field(default="", compare=False)
+    visit: Visit | None = field(default=None, compare=False)
 
     def port_of(self, interface: str) -> tuple[BridgeRow, PortRow] | None:
         """The bridge and port that an interface belongs to, or that have its name."""

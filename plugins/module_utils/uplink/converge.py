@@ -14,6 +14,7 @@ from ..kernel.links import change_addresses, set_up, wait_for_addresses, wait_fo
 from ..model import plan
 from ..model.paths import OVSDB
 from ..model.plan import Operation, Plan, plan_between
+from ..model.safety import check_safe
 from ..model.state import State
 from ..vswitch.bridges import change_switch, check_switch, no_datapath, observe_switch
 from ..vswitch.session import Session
@@ -40,15 +41,21 @@ def converge(
             raise
         state = assume(observe(None))
         warning = f"planned as if Open vSwitch were running and empty: {error.message}"
-        return replace(plan_between(state, wish(state)), warnings=(warning,))
+        return replace(plan_between(state, _safe(state, wish)), warnings=(warning,))
     with session:
         before = assume(observe(session))
-        wanted = wish(before)
+        wanted = _safe(before, wish)
         todo = plan_between(before, wanted)
         if todo.operations and not check:
             _carry_out(session, before, wanted, todo, timeout)
             _read_back(session, wish, todo)
         return todo
+
+
+def _safe(state: State, wish: Wish) -> State:
+    wanted = wish(state)
+    check_safe(state, wanted)
+    return wanted
 
 
 def _as_it_is(state: State) -> State:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..kernel.files import read_text
 from ..kernel.links import observe_links
+from ..kernel.visit import current_visit
 from ..model.paths import NODE_JSON
 from ..model.state import State
 from ..vswitch.bridges import observe_switch
@@ -18,4 +19,4 @@ from ..vswitch.session import Session
 def observe(session: Session | None) -> State:
     """The node's state; without a session as if the database were empty. Raises PodnetError."""
     switch = observe_switch(session) if session else State()
-    return replace(switch, links=observe_links(), node_json=read_text(NODE_JSON))
+    return replace(switch, links=observe_links(), node_json=read_text(NODE_JSON), visit=current_visit())
