@@ -51,6 +51,11 @@ def _parser() -> argparse.ArgumentParser:
     node = commands.add_parser("node", help="the node's own bridges, uplinks and interfaces").add_subparsers(
         required=True, metavar="COMMAND"
     )
+    state = node.add_parser(
+        "status", help=f"whether the node is what {NODE_JSON} says; if not, what applying it changes"
+    )
+    state.add_argument("--json", action="store_true", help="for a program")
+    state.set_defaults(command=_apply, file=NODE_JSON, check=True, strict=True)
     again = node.add_parser("restore", help="give links back what a boot forgot (podnet-node.service)")
     again.set_defaults(command=_restore)
     for name, text, check in (
@@ -60,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         sub = node.add_parser(name, help=text)
         sub.add_argument("file", nargs="?", default=NODE_JSON, help=f"as {NODE_JSON}, which is taken without one")
         sub.add_argument("--json", action="store_true", help="for a program")
-        sub.set_defaults(command=_apply, check=check)
+        sub.set_defaults(command=_apply, check=check, strict=False)
     return parser
 
 
@@ -171,9 +176,11 @@ def _apply(options: argparse.Namespace) -> int:
     else:
         for step in plan.operations:
             _say(f"{step.kind} {step.name}: {step.action}")
+        if options.check and not plan.operations:
+            _say("the node is as it should be")
     for warning in plan.warnings:
         _complain(f"podnet: {warning}")
-    return OK
+    return FAILED if options.strict and plan.operations else OK
 
 
 def _try(findings: list[str], step: Callable[[], Any]) -> Any:

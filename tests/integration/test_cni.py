@@ -35,7 +35,11 @@ def machine(lab: Lab, datapath: str) -> Light:
     return node
 
 
-@pytest.fixture(scope="module", params=["agent", "in-process"])
+both_ways = pytest.mark.parametrize("served", ["agent", "in-process"], indirect=True, scope="module")
+"""What is shown both ways in each tier; the rest in the plugin's own process only with --full."""
+
+
+@pytest.fixture(scope="module", params=["agent", pytest.param("in-process", marks=pytest.mark.full)])
 def served(machine: Light, request: pytest.FixtureRequest) -> Iterator[Light]:
     """The node with its agent at work, and without one."""
     if request.param == "in-process":
@@ -81,6 +85,7 @@ def row(node: Light, table: str, name: str, columns: str) -> list[Any]:
 # What an ADD makes
 
 
+@both_ways
 def test_add_check_and_del(node: Light, pod: Pod) -> None:
     routes = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "192.0.2.0/24", "gw": "10.10.0.9"}]
     conf = cni.configuration(mtu=1400, ipam={**cni.ipam(), "routes": routes}, cniVersion="1.1.0")
@@ -413,6 +418,7 @@ class Ping:
         return sent - received
 
 
+@both_ways
 @pytest.mark.parametrize(
     "second",
     [{}, {"container": "c9"}, {"pod": "p3"}],
@@ -467,6 +473,7 @@ def test_del_succeeds_without(node: Light, datapath: str, missing: str) -> None:
         node.run("/opt/podnet/current/bin/podnet", "node", "apply", "/run/node.json")
 
 
+@both_ways
 def test_an_attachment_at_once_after_its_end(node: Light) -> None:
     conf = cni.configuration()
     for _turn in range(10):
@@ -571,6 +578,7 @@ def test_gc_frees_what_is_not_listed(node: Light) -> None:
 # The switch is away, or does not answer
 
 
+@both_ways
 def test_the_database_is_away(node: Light) -> None:
     conf = cni.configuration(cniVersion="1.1.0")
     cni.add(node, conf)
@@ -588,6 +596,7 @@ def test_the_database_is_away(node: Light) -> None:
     cni.delete(node, conf, "c2", "p2")
 
 
+@both_ways
 @pytest.mark.parametrize("daemon", ["ovsdb-server", "ovs-vswitchd"])
 def test_a_daemon_is_frozen(node: Light, daemon: str) -> None:
     conf = cni.configuration(cniVersion="1.1.0")
@@ -653,6 +662,7 @@ def test_an_ipam_plugin_that_speaks_nonsense(node: Light, text: str, word: str) 
     assert cni.leftovers(node) == cni.NOTHING
 
 
+@both_ways
 def test_what_fails_after_the_lease_gives_it_back(node: Light) -> None:
     path = script(
         node,
@@ -692,6 +702,13 @@ def test_the_command(node: Light) -> None:
     assert report["attachments"] == 1 and cni.BRIDGE in report["bridges"]
     assert node.run(command, "--version").stdout.startswith("podnet 0.")
     assert node.run(command, "node", "restore").returncode == 0
+    node.run(command, "node", "apply", "/run/node.json")
+    assert "as it should be" in node.run(command, "node", "status").stdout
+    node.ovs.vsctl("set", "bridge", cni.BRIDGE, "fail_mode=secure")
+    changed = node.run(command, "node", "status", check=False)
+    assert changed.returncode == 1 and f"bridge {cni.BRIDGE}: " in changed.stdout
+    node.run(command, "node", "apply")
+    assert node.run(command, "node", "status", "--json").stdout.strip() == "[]"
     cni.delete(node, cni.configuration())
     node.ovs.stop()
     answer = node.run(command, "status", check=False)

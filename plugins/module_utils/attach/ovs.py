@@ -37,7 +37,7 @@ from .call import Call
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
 
 TYPE = "podnet-ovs"
-ANSWER_SECONDS = 1.4
+ANSWER_SECONDS = 1.2
 """How long the database may take to answer; when it works that is a millisecond."""
 PORT_SECONDS = 10.0
 """How long an ovs-vswitchd that is at work may take to open a port. One that does nothing at all is given up sooner."""

@@ -29,7 +29,7 @@ from .attachments import ACCESS, Attachment
 _SCHEMA = "Open_vSwitch"
 _EMPTY: list[Any] = ["set", []]
 _CHUNK = 1 << 18
-_STALL_SECONDS = 1.4
+_STALL_SECONDS = 1.2
 """How long an ovs-vswitchd may not get anywhere at all before it counts as frozen."""
 _SETTLE_SECONDS = 1.0
 """How long ovs-vswitchd may take to see a link that is there when it has just said that it is not."""
