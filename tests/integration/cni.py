@@ -176,6 +176,7 @@ def start(node: Light, verb: str, conf: Mapping[str, Any], container: str, pod: 
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(json.dumps(conf).encode())
         process.stdin.close()
+    process.stdin = None
     return process
 
 

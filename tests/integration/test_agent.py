@@ -91,6 +91,20 @@ def test_side_by_side(node: Light) -> None:
         assert time.monotonic() - began < 6, "eight calls of a second each, four at a time"
 
 
+def test_two_containers_that_want_one_interface(node: Light) -> None:
+    conf = cni.configuration(ipam=None)
+    with cni.agent(node):
+        for _turn in range(5):
+            calls = [cni.start(node, "ADD", conf, f"c{i}", "p1") for i in range(4)]
+            printed = [process.communicate(timeout=30)[0] for process in calls]
+            assert sorted(process.returncode for process in calls) == [0, 1, 1, 1]
+            errors = [document for document in map(json.loads, printed) if "code" in document]
+            assert {error["code"] for error in errors} == {7} and all("already" in error["msg"] for error in errors)
+            assert len(cni.links(node)) == 1 and cni.ports(node) == cni.links(node)
+            for i in range(4):
+                cni.delete(node, conf, f"c{i}")
+
+
 @pytest.mark.parametrize("way", ["agent", "in-process", "agent and then not"])
 def test_calls_of_one_attachment_take_turns(node: Light, way: str) -> None:
     conf = cni.configuration(ipam={"type": "slow"})

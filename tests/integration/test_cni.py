@@ -606,6 +606,9 @@ def test_a_daemon_is_frozen(node: Light, daemon: str) -> None:
         answer = cni.call(node, "ADD", conf, "c2", "p2")
         assert answer.code == 1 and answer.document["code"] in (11, 50) and daemon in answer.stdout, answer
         assert answer.seconds < SOON
+        assert cni.links(node) == [host_name("c1", "eth0")] and "c2" not in cni.leases(node).values()
+        if daemon == "ovs-vswitchd":
+            assert cni.ports(node) == [host_name("c1", "eth0")]
         answer = cni.call(node, "STATUS", conf)
         assert answer.document["code"] == 50 and daemon in answer.stdout
         assert answer.seconds < SOON

@@ -77,10 +77,7 @@ def add(call: Call) -> dict[str, Any]:
     undo = Undo()
     with fastpath.PodSpace(netns_fd) as space:
         if space.index(request.ifname) is not None:
-            raise RefusedError(
-                f"the container has an interface {request.ifname} already",
-                "DEL that attachment first, or take another CNI_IFNAME",
-            )
+            raise _taken(request.ifname)
         try:
             return _add(call, wish, node.ovsdb, space, undo)
         except BaseException as error:
@@ -98,7 +95,10 @@ def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: 
         stale = _look(request, wish, host, switch)
         lease = ipam.Lease(call)
         undo.add(lambda: lease.release(time.monotonic() + UNDO_SECONDS))
-        fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, space.netns_fd)
+        try:
+            fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, space.netns_fd)
+        except fastpath.LinkExists as error:  # made since it was looked for
+            raise _taken(request.ifname) from error
         undo.add(lambda: fastpath.remove_link(host))
         given = lease.result()
         result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
@@ -222,6 +222,11 @@ def _netns(call: Call) -> int:
             "a pod of the host's network has no CNI",
         )
     return call.netns_fd
+
+
+def _taken(ifname: str) -> RefusedError:
+    hint = "DEL that attachment first, or take another CNI_IFNAME"
+    return RefusedError(f"the container has an interface {ifname} already", hint)
 
 
 def _endpoint() -> str:

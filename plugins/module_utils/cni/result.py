@@ -10,7 +10,7 @@ What a version cannot carry is left out on the way down: 0.2.0 has one address p
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,8 +185,3 @@ def _render_route(item: Route, newest: bool) -> dict[str, Any]:
 
 def _given(**pairs: Any) -> dict[str, Any]:
     return {key: value for key, value in pairs.items() if value not in (None, "", [])}
-
-
-def families(addresses: Iterable[Address]) -> frozenset[int]:
-    """Which of 4 and 6 there are."""
-    return frozenset(item.family for item in addresses)

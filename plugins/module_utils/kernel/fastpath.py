@@ -113,10 +113,14 @@ class PodSpace:
         return self._packet.dup()
 
 
+class LinkExists(KernelError):
+    """One of the two names is taken."""
+
+
 def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd: int) -> None:
     """A veth pair made in one step with its ends where they belong; the host's end is up and speaks no IPv6.
 
-    Raises KernelError; nothing is left then.
+    Raises LinkExists, KernelError; nothing is left then.
     """
     ends = [(_IFLA_IFNAME, _text(name)), (_IFLA_ADDRESS, _mac(mac)), (_IFLA_MTU, _u32(mtu))]
     peer = _LINK.pack(0, 0, 0, 0, 0) + _attributes([*ends, (_IFLA_NET_NS_FD, _u32(netns_fd))])
@@ -126,9 +130,13 @@ def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd:
     body = _LINK.pack(0, 0, 0, 0, 0) + _attributes([*mine, (_IFLA_LINKINFO, info)])
     with closing(_open()) as route:
         _talk(route, [(_NEWLINK, _CREATE | _EXCL, body, f"cannot make the link pair {host} and {name}")])
-        # A host's end that spoke IPv6 would answer the pod on its link-local address, past any VLAN.
-        set_sysctl(host, "disable_ipv6", "1")
-        _talk(route, [(_NEWLINK, 0, _up(socket.if_nametoindex(host)), f"cannot bring {host} up")])
+        try:
+            # A host's end that spoke IPv6 would answer the pod on its link-local address, past any VLAN.
+            set_sysctl(host, "disable_ipv6", "1")
+            _talk(route, [(_NEWLINK, 0, _up(index_of(host) or 0), f"cannot bring {host} up")])
+        except KernelError:
+            remove_link(host)
+            raise
 
 
 def remove_link(name: str) -> bool:
@@ -191,7 +199,8 @@ def _talk(route: socket.socket, requests: list[tuple[int, int, bytes, str]]) -> 
         raise DeadlineExceeded("the kernel did not answer in time", "try again")
     for number, (_kind, _flags, _body, what) in enumerate(requests, 1):
         if codes[number]:
-            raise KernelError(f"{what}: {os.strerror(codes[number])}")
+            refusal = LinkExists if codes[number] == errno.EEXIST else KernelError
+            raise refusal(f"{what}: {os.strerror(codes[number])}")
 
 
 def _answers(route: socket.socket, deadline: float) -> Iterator[tuple[int, int, bytes]]:

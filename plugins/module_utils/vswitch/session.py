@@ -196,11 +196,6 @@ class Session:
             idl.close()
             raise _unreachable(endpoint, errno.ETIMEDOUT) from error
 
-    def alive(self) -> bool:
-        """Whether the connection stands at this moment."""
-        link = self.api.ovsdb_connection
-        return bool(link.thread and link.thread.is_alive() and self.api.idl._session.is_connected())
-
     def close(self) -> None:
         """Ends the connection. A server that is frozen is not waited for."""
         self.api.ovsdb_connection.stop(1.0)
