@@ -681,6 +681,23 @@ echo '{{"ips": [{{"address": "10.10.0.3/16"}}], "routes": [{{"dst": "::/0", "gw"
     assert cni.leftovers(node) == cni.NOTHING
 
 
+def test_a_lease_that_cannot_be_given_back_is_not_forgotten(node: Light) -> None:
+    text = """[ "$CNI_COMMAND" = ADD ] && exec echo '{"ips": [{"address": "10.10.0.3/16"}]}'
+[ -e /run/works ] || { echo '{"code": 11, "msg": "no cluster"}'; exit 1; }
+"""
+    path = script(node, text)
+    conf = cni.configuration(ipam={"type": "odd"})
+    cni.add(node, conf, env=path)
+    for _turn in range(3):
+        answer = cni.call(node, "DEL", conf, env=path)
+        assert answer.code == 1 and "no cluster" in answer.document["msg"], "each DEL says so until it is done"
+        assert (cni.ports(node), cni.links(node)) == ([], [])
+    node.run("touch", "/run/works")
+    cni.delete(node, conf, env=path)
+    node.run("rm", "/run/works")
+    cni.delete(node, conf, env=path)
+
+
 def test_an_ipam_plugin_that_hangs_is_ended(node: Light) -> None:
     path = script(node, f"sleep 1000 & echo $$ $! > {SCRIPTS}/pids; wait\n")
     began = time.monotonic()

@@ -32,7 +32,7 @@ from ..model.ownership import OWNER_OVS, Mark
 from ..model.paths import OVSDB
 from ..vswitch.attachments import ACCESS, Attachment
 from ..vswitch.fastpath import Switch, open_switch
-from . import lease as ipam
+from . import lease as ipam, owed
 from .call import Call
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
 
@@ -59,7 +59,7 @@ class Undo:
         for step in reversed(self._steps):
             try:
                 step()
-            except PodnetError as error:
+            except (PodnetError, OSError) as error:
                 failed.append(str(error))
         return failed
 
@@ -121,26 +121,31 @@ def delete(call: Call) -> None:
     attachment of which there is no trace has no lease either: an IPAM plugin that then refuses a configuration, which
     ADD got to hear too, does not keep the runtime from going on.
     """
-    traces: list[object] = []
-    failed = let_go(call.request, traces)
+    host = host_name(call.request.container_id, call.request.ifname)
+    failed, trace = let_go(call.request)
     refused: list[PodnetError] = []
     _attempt(refused, lambda: ipam.release(call, call.deadline))
-    if any(traces) or not all(isinstance(error, Reported) for error in refused):
+    if not refused:
+        owed.forget(host)
+    elif trace or owed.is_owed(host) or not isinstance(refused[0], Reported):
+        _attempt(failed, lambda: owed.remember(host))
         failed += refused
     if failed:
         raise failed[0]
 
 
-def let_go(request: Request, traces: list[object]) -> list[PodnetError]:
-    """Link and port of an attachment go; gives what went wrong with the link. `traces`: whether they were there.
+def let_go(request: Request) -> tuple[list[PodnetError], bool]:
+    """Link and port of an attachment go. Gives what went wrong with the link, and whether there was or may be either.
 
     A port that stays because the database is away is marked, and leads nowhere: the next ADD or GC takes it.
     """
     failed: list[PodnetError] = []
+    unseen: list[PodnetError] = []
+    there: list[object] = []
     host = host_name(request.container_id, request.ifname)
-    _attempt(failed, lambda: traces.append(fastpath.remove_link(host)))
-    _attempt(traces, lambda: traces.append(detach(request, _endpoint())))
-    return failed
+    _attempt(failed, lambda: there.append(fastpath.remove_link(host)))
+    _attempt(unseen, lambda: there.append(detach(request, _endpoint())))
+    return failed, bool(failed or unseen or any(there))
 
 
 def detach(request: Request, endpoint: str) -> list[Attachment]:
@@ -282,11 +287,13 @@ def _result(call: Call, given: Result, host: str, mac: str, mtu: int) -> Result:
     )  # fmt: skip
 
 
-def _attempt(failed: list[Any], step: Callable[[], object]) -> None:
+def _attempt(failed: list[PodnetError], step: Callable[[], object]) -> None:
     try:
         step()
     except PodnetError as error:
         failed.append(error)
+    except OSError as error:
+        failed.append(PodnetError(str(error)))
 
 
 def _differs(what: str) -> PodnetError:
