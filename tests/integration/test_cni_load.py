@@ -23,6 +23,7 @@ import pytest
 
 from ansible_collections.podnet.ovs.plugins.module_utils.attach.wish import host_name
 from ansible_collections.podnet.ovs.tests.integration import cni
+from ansible_collections.podnet.ovs.tests.lab import until
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
@@ -46,12 +47,19 @@ def machine(lab: Lab, datapath: str) -> Light:
 
 @pytest.fixture(scope="module", params=["in-process", "agent"])
 def served(machine: Light, request: pytest.FixtureRequest) -> Iterator[Light]:
-    """The node without its agent, and with it at work."""
+    """The node without its agent, and with it at work. Of calls that are over the agent holds nothing."""
     if request.param == "in-process":
         yield machine
         return
-    with cni.agent(machine):
+    with cni.agent(machine) as agent:
+        before = held(agent)
         yield machine
+        until(lambda: held(agent) <= before, 10, f"files and threads of the agent as before: {before}")
+
+
+def held(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """How many open files and threads a process has."""
+    return len(os.listdir(f"/proc/{process.pid}/fd")), len(os.listdir(f"/proc/{process.pid}/task"))
 
 
 @pytest.fixture
@@ -144,7 +152,7 @@ def test_an_agent_that_is_killed_leaves_nothing_after_del(machine: Light, full: 
     """DEL then comes in the plugin's own process. Calls that were cut off end with an error that says so."""
     chance = random.Random(SEED)
     pods = make_pods(machine, SIDE_BY_SIDE)
-    for turn in range(10 if full else 3):
+    for turn in range(10 if full else 2):
         agent = machine.popen(AGENT, "--socket", cni.SOCKET, stdout=None, stderr=subprocess.DEVNULL)
         wait_for_agent(machine)
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:

@@ -24,7 +24,6 @@ from ansible_collections.podnet.ovs.tests.lab import (
     Nic,
     Node,
     Pair,
-    Vm,
     until,
 )
 from ansible_collections.podnet.ovs.tests.lab.lab import all_labs, clear_abandoned
@@ -257,27 +256,3 @@ def test_ansible_reaches_full_nodes(lab: Lab, site: Lan) -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert "CHANGED" in done.stdout, done.stdout + done.stderr
     node.down()
-
-
-# --- the virtual machine
-
-
-@pytest.fixture(scope="module")
-def vm(lab: Lab) -> Vm:
-    """A machine with a stock kernel."""
-    return lab.vm()
-
-
-@pytest.mark.vm
-def test_the_machine_gives_exit_status_and_output(vm: Vm) -> None:
-    done = vm.run("sh", "-c", "uname -v; echo oops >&2; exit 7", check=False)
-    assert done.returncode == 7
-    assert "Debian" in done.stdout
-    assert done.stderr == "oops\n"
-
-
-@pytest.mark.vm
-def test_light_nodes_work_on_its_kernel_datapath(vm: Vm) -> None:
-    done = vm.pytest("-q", "tests/integration/test_lab.py", "-k", "test_pods_of", timeout=180)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout

@@ -1,7 +1,7 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The data path on a stock kernel, in a virtual machine: Open vSwitch's kernel datapath, and no ear of the node's
+"""The virtual machine, and the data path on its stock kernel: Open vSwitch's kernel datapath, and no ear of the node's
 own kernel on pods' frames.
 """
 
@@ -23,8 +23,27 @@ def vm(lab: Lab) -> Vm:
     return lab.vm()
 
 
+def test_the_machine_gives_exit_status_and_output(vm: Vm) -> None:
+    done = vm.run("sh", "-c", "uname -v; echo oops >&2; exit 7", check=False)
+    assert done.returncode == 7
+    assert "Debian" in done.stdout
+    assert done.stderr == "oops\n"
+
+
 @pytest.mark.holds("on a stock kernel: pod to pod, host VLAN interface, bond uplink, isolation")
 def test_the_data_path_on_a_stock_kernel(vm: Vm) -> None:
-    done = vm.pytest("-q", "--durations=5", "tests/integration/test_datapath.py", timeout=400)
+    passes(vm, "tests/integration/test_datapath.py")
+
+
+@pytest.mark.full
+@pytest.mark.holds("on a stock kernel: a second ADD costs the first pod no packet; the life of an attachment")
+def test_attachments_on_a_stock_kernel(vm: Vm) -> None:
+    chosen = "lifecycle or second_add or damage or del_succeeds"
+    passes(vm, "tests/integration/test_cni.py", "tests/integration/test_cni_lifecycle.py", "-k", chosen)
+
+
+def passes(vm: Vm, *words: str) -> None:
+    """Runs tests in the machine. What it says is shown when they fail."""
+    done = vm.pytest("-q", "--durations=5", *words, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
