@@ -102,9 +102,9 @@ def _cgroups(lab: str, part: str) -> list[Path]:
 def _in_cgroups(lab: str, part: str) -> set[int]:
     found: set[int] = set()
     for group in _cgroups(lab, part):
-        for path in group.rglob("cgroup.procs"):
+        for folder, _folders, _files in os.walk(group):  # not rglob, which stops at a group that ends meanwhile
             with contextlib.suppress(OSError):
-                found.update(int(word) for word in path.read_text(encoding="utf-8").split())
+                found.update(int(word) for word in Path(folder, "cgroup.procs").read_text(encoding="utf-8").split())
     return found
 
 
