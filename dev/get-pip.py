@@ -6,6 +6,7 @@
 `ansible-test sanity` runs a file of this purpose in each environment that it makes, and would fetch it from a site
 that a machine with nothing but a package index does not reach. dev/setup puts this one where ansible-test looks.
 """
+
 from __future__ import annotations
 
 import subprocess

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,6 +191,7 @@ def test_a_nic_that_leaves_its_bridge_keeps_what_it_has() -> None:
 def test_the_visit_is_found_where_sudo_hides_it(tmp_path: Any) -> None:
     script = "from ansible_collections.podnet.ovs.plugins.module_utils.kernel.visit import *; print(current_visit())"
     kept = {key: value for key, value in os.environ.items() if key != "SSH_CONNECTION"}
+    kept["PYTHONPATH"] = str(Path(__file__).resolve().parents[5])
     visited = {**kept, "SSH_CONNECTION": "192.0.2.5 50000 192.0.2.11 22"}
     command = ["env", "-u", "SSH_CONNECTION", sys.executable, "-c", script]
     shell = ["sh", "-c", '"$@"; exit $?', "sh", *command]
