@@ -48,7 +48,7 @@ def merge_layers(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     try:
         return model_layers.merge_layers(*layers)
     except PodnetError as error:
-        raise AnsibleFilterError(f"podnet variables: {error}") from error
+        raise AnsibleFilterError(f"podnet variables: {error}") from None  # Ansible would say its cause again
 
 
 class FilterModule:

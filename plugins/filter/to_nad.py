@@ -56,7 +56,7 @@ def to_nad(networks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     try:
         return manifests([Network.parse(item, f"networks[{index}]") for index, item in enumerate(networks)])
     except PodnetError as error:
-        raise AnsibleFilterError(f"to_nad: {error}") from error
+        raise AnsibleFilterError(f"to_nad: {error}") from None  # Ansible would say its cause again
 
 
 class FilterModule:

@@ -45,7 +45,7 @@ def vlan_compress(vlans: object) -> str:
     try:
         return str(VlanSet.parse(vlans))
     except PodnetError as error:
-        raise AnsibleFilterError(f"vlan_compress: {error}") from error
+        raise AnsibleFilterError(f"vlan_compress: {error}") from None  # Ansible would say its cause again
 
 
 class FilterModule:

@@ -46,7 +46,7 @@ def vlan_expand(vlans: object) -> list[int]:
     try:
         return list(VlanSet.parse(vlans))
     except PodnetError as error:
-        raise AnsibleFilterError(f"vlan_expand: {error}") from error
+        raise AnsibleFilterError(f"vlan_expand: {error}") from None  # Ansible would say its cause again
 
 
 class FilterModule:

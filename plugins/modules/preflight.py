@@ -124,6 +124,9 @@ OLDEST_OVS = (2, 17)
 ROOM = 100 * 2**20
 """Bytes that two versions of the runtime take, and some."""
 DEFAULT_MTU = 1500
+_NO_KERNEL_DATAPATH = (
+    "this kernel has no module openvswitch: install the package that has it, or declare datapath_type: netdev"
+)
 
 Finding = dict[str, str]
 
@@ -165,7 +168,7 @@ def of_switch(module: AnsibleModule, node: Node, running: bool) -> Iterator[Find
         yield finding(
             "kernel datapath",
             OK if found else BLOCKING,
-            ("loaded" if loaded else "can be loaded") if found else "this kernel has no module openvswitch",
+            ("loaded" if loaded else "can be loaded") if found else _NO_KERNEL_DATAPATH,
         )
 
 
@@ -205,11 +208,10 @@ def of_cni(networks: tuple[Network, ...], bin_dir: str, cni_dirs: list[str]) -> 
         )
     for kind in sorted({network.ipam["type"] for network in networks if network.ipam}):
         places = [folder for folder in (bin_dir, *cni_dirs) if os.access(os.path.join(folder, kind), os.X_OK)]
-        yield finding(
-            f"IPAM plugin {kind}",
-            OK if places[:1] == [bin_dir] else WARNING,
-            f"in {places[0]}" if places else f"is in none of {', '.join([bin_dir, *cni_dirs])}",
-        )
+        fine = places[:1] == [bin_dir]
+        where = f"in {places[0]}" if places else f"is in none of {', '.join([bin_dir, *cni_dirs])}"
+        advice = "" if fine else f"; install it in {bin_dir}, where the container runtime looks"
+        yield finding(f"IPAM plugin {kind}", OK if fine else WARNING, where + advice)
 
 
 def of_plan(node: Node, state: State) -> Iterator[Finding]:

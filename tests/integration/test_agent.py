@@ -163,7 +163,7 @@ def test_a_client_of_another_release_is_told(node: Light) -> None:
 def test_only_root_may_call(node: Light) -> None:
     program = (
         "import os, socket; os.setuid(65534); s = socket.socket(socket.AF_UNIX); "
-        f"s.connect({cni.SOCKET!r}); s.sendall(b'PODNET/1 podnet-ovs 0 0\\n'); print(s.recv(1000))"
+        f"s.connect({cni.SOCKET!r}); print(s.recv(1000))"
     )
     with cni.agent(node):
         mode = node.run("stat", "-c", "%a %U", cni.SOCKET).stdout
@@ -290,3 +290,16 @@ def test_announcements_are_repeated_and_keep_nobody_waiting(node: Light) -> None
             cni.delete(node, conf, "listener", "p1")
         node.run("rm", "-rf", cni.LEASES)
     assert host_name("speaker", "eth0") not in cni.ports(node)
+
+
+def test_the_log_says_why_a_call_failed_in_the_call_s_line(node: Light) -> None:
+    command = f"exec /opt/podnet/current/bin/podnet-agent --socket {cni.SOCKET} 2> /run/agent.log"
+    process = node.popen("sh", "-c", command, stdout=None, stderr=None)
+    node.sh(f"for i in $(seq 200); do [ -S {cni.SOCKET} ] && exit; sleep 0.05; done; exit 1")
+    assert cni.call(node, "ADD", cni.configuration(vlan=999)).document["code"] == 7
+    assert cni.call(node, "ADD", cni.configuration(ipam={"type": "a\n\x1bb"})).document["code"] != 0
+    process.terminate()
+    process.wait(timeout=30)
+    first, second = node.run("cat", "/run/agent.log").stdout.splitlines()
+    assert first.startswith("ADD c1 ") and "code=1 " in first and "VLAN 999" in first and "podnet_networks" in first
+    assert second.startswith("ADD c1 ") and "\x1b" not in second

@@ -273,7 +273,7 @@ def test_bond_comes_grows_and_becomes_a_single_nic(node: Light, bridge: str) -> 
 def test_a_nic_in_use_is_refused(node: Light, bridge: str, check: bool) -> None:
     said = fails(node, "uplink", check, name="eth0", bridge=bridge)
     address = next(item for item in links(node)["eth0"][1] if "." in item)
-    assert address in said and "fd00:99::" in said and "default" in said and "separate operation" in said
+    assert address in said and "fd00:99::" in said and "default" in said and "another NIC" in said
     assert "10.99.0.1" in said, "the gateway is not named"
     assert address in fails(node, "uplink", check, name="bond0", bridge=bridge, nics=["eth0", "eth1"])
 
@@ -539,7 +539,7 @@ def test_node_leaves_what_is_not_its_own(node: Light, datapath: str) -> None:
 
 def test_node_is_all_or_nothing(node: Light, datapath: str) -> None:
     said = fails(node, "node", **wanted(datapath, uplinks=[{"name": "eth1"}, {"name": "eth0", "move": True}]))
-    assert "separate operation" in said
+    assert "another NIC" in said
     assert "declared are: br-pod" in fails(
         node, "node", **{**wanted(datapath), "networks": [{"name": "x", "bridge": "br-x", "vlan": 1}]}
     )

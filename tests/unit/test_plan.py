@@ -293,7 +293,7 @@ def test_a_nic_in_use_is_refused_alone_and_in_a_bond(link: Link, words: str) -> 
 
 
 def test_moving_the_nodes_own_nic_is_pointed_elsewhere() -> None:
-    with pytest.raises(RefusedError, match="separate operation"):
+    with pytest.raises(RefusedError, match="another NIC"):
         check_nic(machine(eth0=Link("eth0", addresses=frozenset({"192.0.2.1/24"}))), "eth0")
 
 

@@ -30,6 +30,7 @@ MAX_CALLS = 64
 BACKLOG = 256
 RECEIVE_SECONDS = 10.0
 STOP_SECONDS = 25.0
+LOG_CHARS = 1000
 _MAX_LINE = 256
 _MAX_ENV = 1 << 20
 _UCRED = struct.Struct("3i")
@@ -75,7 +76,7 @@ class Agent:
             reply = self._answer(pipe, fds)
             head = b"%s %d %d %d\n" % (GREETING, reply.code, len(reply.stdout), len(reply.stderr))
             pipe.sendall(head + reply.stdout + reply.stderr)
-            _log(reply.stderr.decode(errors="replace").partition("\n")[0])
+            _log(_one_line(reply.stderr))
         except OSError as error:
             _log(f"a client broke off: {error}")
         finally:
@@ -138,6 +139,12 @@ def _announce(raw: socket.socket, mac: str, addresses: list[str]) -> None:
 def _is_root(pipe: socket.socket) -> bool:
     _pid, uid, _gid = _UCRED.unpack(pipe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return uid == 0
+
+
+def _one_line(text: bytes) -> str:
+    """A call's line and, if it failed, its message behind it; a caller's input is in there, so nothing but text."""
+    line = " ".join(text.decode(errors="replace").split())[:LOG_CHARS]
+    return "".join(sign if sign.isprintable() else "?" for sign in line)
 
 
 def _log(line: str) -> None:

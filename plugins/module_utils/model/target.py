@@ -202,8 +202,8 @@ def drop_bridge(state: State, name: str, force: bool = False) -> State:
     strangers = sorted(port.name for port in bridge.ports.values() if port.name != name and not _is_ours(port))
     if strangers and not force:
         raise RefusedError(
-            f"bridge {name} carries ports that podnet.ovs did not make as part of the node: {_listed(strangers)}",
-            "remove them first, or say force: true",
+            f"bridge {name} carries ports of pods or of others: {_listed(strangers)}",
+            "`podnet attachments` on the node says whose: drain it, or say force: true (playbook: podnet_force)",
         )
     return state.without_bridge(name)
 
@@ -258,7 +258,7 @@ def check_nic(state: State, name: str) -> None:
         carried += [f"the routes {_listed(link.routes)}"] if link.routes else []
         raise RefusedError(
             f"{name} carries {' and '.join(carried)}: under a bridge the node would lose them",
-            "name another NIC; moving the node's own NIC is a separate operation that is confirmed or undone",
+            "name another NIC; this version does not move the node's own",
         )
     if link.master:
         raise RefusedError(f"{name} belongs to {link.master}", f"take it out of {link.master} first, or name that one")
