@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -93,6 +94,12 @@ def test_a_plugins_failure_is_told(tmp_path: Path, text: str, code: int, word: s
     assert isinstance(caught.value, Reported) == (code == 7)
 
 
+def _content(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
+
+
 def test_a_plugin_is_ended_at_its_deadline_with_all_that_it_started(tmp_path: Path) -> None:
     script = plugin(tmp_path, f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     began = time.monotonic()
@@ -100,8 +107,10 @@ def test_a_plugin_is_ended_at_its_deadline_with_all_that_it_started(tmp_path: Pa
         Delegate(script, "ADD", {"PATH": os.environ["PATH"]}, b"").result(time.monotonic() + 0.5)
     assert caught.value.code == 11 and time.monotonic() - began < 3
     pid = (tmp_path / "pid").read_text(encoding="ascii").strip()
-    path = Path(f"/proc/{pid}/cmdline")
-    assert not path.exists() or path.read_bytes() == b""
+    path, end = Path(f"/proc/{pid}/cmdline"), time.monotonic() + 5
+    while _content(path):  # it was killed, but by the kernel's own time
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_the_first_folder_that_has_it(tmp_path: Path) -> None:
