@@ -20,6 +20,7 @@ HOST, HOST_MAC, MAC = "pn0123456789ab", "02:00:00:00:00:01", "02:00:00:00:00:02"
 
 BEGIN = """
 import ipaddress, json, os, socket, sys
+from dataclasses import replace
 sys.path.insert(0, "/opt/podnet/current/lib")
 from podnet.kernel import fastpath
 from podnet.kernel.netns import inside
@@ -37,9 +38,9 @@ SHORT = """
 from podnet.vswitch.fastpath import open_switch
 fastpath.make_veth(host, host_mac, "eth0", mac, mtu, netns)
 with fastpath.PodSpace(netns) as space, open_switch(ENDPOINT, 5) as switch:
-    switch.attach("br-pod", host, vlan, mark)
+    switch.attach("br-pod", host, vlan, replace(mark, addresses=()))
     space.configure("eth0", addresses, routes)
-    switch.wait_for_port(host, 5)
+    switch.settle(host, mark, 5)
 """
 
 SHORT_END = """
@@ -245,7 +246,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         'from podnet.vswitch.fastpath import open_switch\n'
         'with open_switch(ENDPOINT, 5) as switch:\n'
         '    switch.attach("br-pod", host, 1, mark)\n'
-        '    try: switch.wait_for_port(host, 5)\n'
+        '    try: switch.settle(host, mark, 5)\n'
         '    finally: switch.detach(switch.look("c1", "eth0").mine)',
         "No such device",
     ),

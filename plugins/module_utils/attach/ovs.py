@@ -100,16 +100,17 @@ def _add(call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: 
         except fastpath.LinkExists as error:  # made since it was looked for
             raise _taken(request.ifname) from error
         undo.add(lambda: fastpath.remove_link(host))
-        given = lease.result()
-        result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
         # Before it is sent: what arrives late has to go too.
         undo.add(lambda: detach(request, endpoint))
-        switch.attach(wish.bridge, host, wish.vlan, _mark(call, given, wish), stale)
+        switch.attach(wish.bridge, host, wish.vlan, _mark(call, Result(), wish), stale)
+        # While ovs-vswitchd opens the port.
+        given = lease.result()
+        result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
         if wish.userspace:
             space.compute_checksums(request.ifname)
         cidrs = [item.address for item in given.addresses]
         space.configure(request.ifname, cidrs, [_route(item, given) for item in given.routes])
-        switch.wait_for_port(host, call.seconds(PORT_SECONDS))
+        switch.settle(host, _mark(call, given, wish), call.seconds(PORT_SECONDS))
     call.announcer(space.take_packet_socket(request.ifname), mac, cidrs)
     return result
 

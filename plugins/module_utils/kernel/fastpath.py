@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 from ..errors import DeadlineExceeded, KernelError
-from .netns import inside
+from .netns import visit
 from .offload import compute_checksums
 from .pod import PodRoute, index_of, set_sysctl
 
@@ -59,7 +59,7 @@ class PodSpace:
 
     def __init__(self, netns_fd: int) -> None:
         self.netns_fd = netns_fd
-        self._route, self._plain, self._packet = inside(netns_fd, _open_all)
+        self._route, self._plain, self._packet = visit(netns_fd, _open_all)
 
     def __enter__(self) -> PodSpace:
         return self
@@ -91,7 +91,7 @@ class PodSpace:
         wanted = [ipaddress.ip_interface(text) for text in addresses]
         index = self.index(name) or 0
         if any(item.version == 6 for item in wanted):
-            inside(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
+            visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
         requests = [
             (_NEWLINK, 0, _up(_LOOPBACK), "cannot bring the loopback up"),
             (_NEWLINK, 0, _up(index), f"cannot bring {name} up"),

@@ -98,9 +98,9 @@ class Switch:
     def attach(self, bridge: str, port: str, vlan: int | None, mark: Mark, stale: Iterable[Attachment] = ()) -> None:
         """One transaction: an access port (`vlan` None: for untagged frames) with its mark, without the `stale` ones.
 
-        Returns when the database has it; ovs-vswitchd then goes to work: `wait_for_port`. Raises OvsdbError.
+        Returns when the database has it; ovs-vswitchd then goes to work: `settle`. Raises OvsdbError.
         """
-        marks = ["map", sorted(mark.to_external_ids().items())]
+        marks = _marks(mark)
         here: list[Any] = [["name", "==", bridge]]
         # Tag 0 is an access port for untagged frames; a port without a tag would be a trunk of everything.
         access = {"tag": vlan or 0, "vlan_mode": ACCESS}
@@ -123,16 +123,16 @@ class Switch:
         if removals:
             self._transact([*removals, _WAKE], self._seconds)
 
-    def wait_for_port(self, port: str, seconds: float) -> None:
-        """Until ovs-vswitchd forwards for the port, whose link must be there.
+    def settle(self, port: str, mark: Mark, seconds: float) -> None:
+        """Waits until ovs-vswitchd forwards for the port, whose link must be there, and completes its mark.
 
         Raises OvsdbError if it cannot, DeadlineExceeded after `seconds`, or sooner if it does nothing at all.
         """
         deadline = time.monotonic() + seconds
-        row = self._wait_for_ofport(port, _EMPTY, deadline)
+        row = self._wait_for_ofport(port, mark, _EMPTY, deadline)
         if row["ofport"] == -1:
             with contextlib.suppress(DeadlineExceeded):
-                row = self._wait_for_ofport(port, -1, min(deadline, time.monotonic() + _SETTLE_SECONDS))
+                row = self._wait_for_ofport(port, mark, -1, min(deadline, time.monotonic() + _SETTLE_SECONDS))
         if row["ofport"] == -1 or row["error"] != _EMPTY:
             raise OvsdbError(f"ovs-vswitchd cannot use {port}: {_one(row['error']) or 'it gives no reason'}")
 
@@ -144,18 +144,20 @@ class Switch:
         wanted, seen = state["rows"][0]["next_cfg"], state["rows"][0]["cur_cfg"]
         while seen < wanted:
             change = {"table": _SCHEMA, "where": [], "columns": ["cur_cfg"], "rows": [{"cur_cfg": seen}]}
-            _waited, state = self._wait(change, now, "ovs-vswitchd to take a change", deadline)
+            state = self._wait(change, [now], "ovs-vswitchd to take a change", deadline)
             seen = state["rows"][0]["cur_cfg"]
 
-    def _wait_for_ofport(self, port: str, seen: Any, deadline: float) -> Mapping[str, Any]:
+    def _wait_for_ofport(self, port: str, mark: Mark, seen: Any, deadline: float) -> Mapping[str, Any]:
         where = [["name", "==", port]]
         change = {"table": "Interface", "where": where, "columns": ["ofport"], "rows": [{"ofport": seen}]}
-        now = _select("Interface", where, ["ofport", "error"])
+        marked = {"external_ids": _marks(mark)}
+        then = [{"op": "update", "table": table, "where": where, "row": marked} for table in ("Port", "Interface")]
+        then.append(_select("Interface", where, ["ofport", "error"]))
         done = self._configuration()
         while True:
             try:
                 stop = min(deadline, time.monotonic() + _STALL_SECONDS)
-                _waited, state = self._wait(change, now, f"ovs-vswitchd to open {port}", stop)
+                state = self._wait(change, then, f"ovs-vswitchd to open {port}", stop)
                 break
             except DeadlineExceeded:
                 before, done = done, self._configuration()
@@ -171,12 +173,15 @@ class Switch:
         (state,) = self._transact([_select(_SCHEMA, [], ["cur_cfg"])], self._seconds)
         return int(state["rows"][0]["cur_cfg"])
 
-    def _wait(self, change: Mapping[str, Any], then: Any, what: str, deadline: float) -> list[Any]:
-        """Until the rows are others than given: the server waits (RFC 7047, 5.2.6). A frozen server is given up."""
+    def _wait(self, change: Mapping[str, Any], then: list[Any], what: str, deadline: float) -> Any:
+        """Until the rows are others than given, and then at once what is to be done; gives the last one's result.
+
+        The server waits (RFC 7047, 5.2.6). A frozen server is given up.
+        """
         left = max(deadline - time.monotonic(), 0.001)
         wait = {"op": "wait", "until": "!=", "timeout": int(left * 1000), **change}
         try:
-            return self._transact([wait, then], left + self._seconds)
+            return self._transact([wait, *then], left + self._seconds)[-1]
         except _TimedOut as error:
             raise DeadlineExceeded(f"waited in vain for {what}", _SWITCH) from error
 
@@ -235,8 +240,12 @@ _WAKE: Mapping[str, Any] = {"op": "mutate", "table": _SCHEMA, "where": [], "muta
 """Some columns do not wake ovs-vswitchd by themselves."""
 
 
-def _select(table: str, where: list[Any], columns: list[str]) -> Mapping[str, Any]:
+def _select(table: str, where: list[Any], columns: list[str]) -> dict[str, Any]:
     return {"op": "select", "table": table, "where": where, "columns": columns}
+
+
+def _marks(mark: Mark) -> list[Any]:
+    return ["map", sorted(mark.to_external_ids().items())]
 
 
 def _carries(keys: Mapping[str, str]) -> list[Any]:
