@@ -60,7 +60,8 @@ def _merge_named(low: list[Any], high: list[Any], path: str) -> list[Any]:
 
 def _is_named(value: Any) -> bool:
     return value is None or (
-        isinstance(value, (list, tuple)) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
+        isinstance(value, (list, tuple))
+        and all(isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in value)
     )
 
 

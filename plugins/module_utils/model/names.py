@@ -20,6 +20,12 @@ HIGHEST_MTU = 65535
 
 InterfaceAddress = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
 
+_RESERVED = {
+    "ovs-system": "Open vSwitch names its own devices so",
+    "ovs-netdev": "Open vSwitch names its own devices so",
+    "all": "the kernel's settings for all interfaces have it",
+    "default": "the kernel's settings for new interfaces have it",
+}
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
@@ -30,8 +36,12 @@ def parse_ifname(value: object, path: str) -> str:
     length = len(value.encode())
     if length > IFNAME_BYTES:
         raise ConfigError(path, f"the interface name {value!r} has {length} bytes", f"at most {IFNAME_BYTES} fit")
-    if value in (".", "..") or any(sign in "/:" or sign.isspace() or not sign.isprintable() for sign in value):
-        raise ConfigError(path, f"{value!r} cannot be an interface name", "no space, slash or colon, and not . or ..")
+    if value in (".", "..") or any(sign in "/:%" or sign.isspace() or not sign.isprintable() for sign in value):
+        raise ConfigError(
+            path, f"{value!r} cannot be an interface name", "no space, slash, colon or %, and not . or .."
+        )
+    if value in _RESERVED:
+        raise ConfigError(path, f"{value!r} cannot be an interface name: {_RESERVED[value]}", "choose another name")
     return value
 
 
