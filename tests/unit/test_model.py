@@ -108,7 +108,27 @@ def test_ifname(name: str) -> None:
     assert parse_ifname(name, "p") == name
 
 
-@pytest.mark.parametrize("name", ["", "a" * 16, "ö" * 8, ".", "..", "a b", "a/b", "a:b", "a\n", None, 5, "a\x00"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a" * 16,
+        "ö" * 8,
+        ".",
+        "..",
+        "a b",
+        "a/b",
+        "a:b",
+        "a\n",
+        None,
+        5,
+        "a\x00",
+        "a%d",
+        "all",
+        "default",
+        "ovs-system",
+    ],
+)
 def test_bad_ifname(name: object) -> None:
     with pytest.raises(ConfigError):
         parse_ifname(name, "p")
@@ -258,13 +278,25 @@ def test_a_limit_of_the_whole_switch_is_said_once() -> None:
         Node.parse({"bridges": [{"name": "a", "vlan_limit": 1}, {"name": "b", "vlan_limit": 2}]})
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"bridges": []', "5"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", '{"bridges": []', "5", "[" * 100000, "\ufffd\ufffd",
+        "{}", '{"schema": "1"}', '{"schema": true}', '{"schema": 1, "bridges": 5}', '{"schema": 1, "ovsdb": "tcp:x"}',
+    ],
+)  # fmt: skip
 def test_a_file_that_is_no_node_json(text: str) -> None:
     with pytest.raises(DecodeError, match="run the role"):
         Node.from_json(text)
 
 
-@pytest.mark.parametrize("text", ["{}", '{"schema": 2}', '{"schema": "1"}'])
+def test_keys_of_a_later_release_with_this_schema_are_passed_over() -> None:
+    uplink = {"name": "eth1", "color": "red"}
+    later = {"schema": 1, "zone": "a", "bridges": [{"name": "b", "speed": 1, "uplinks": [uplink]}]}
+    assert Node.from_json(json.dumps(later)) == Node.parse({"bridges": [{"name": "b", "uplinks": [{"name": "eth1"}]}]})
+
+
+@pytest.mark.parametrize("text", ['{"schema": 0}', '{"schema": 2}', '{"schema": 2, "bridges": 5}'])
 def test_node_json_of_another_schema_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="schema"):
         Node.from_json(text)
@@ -314,6 +346,8 @@ def test_a_removed_thing_begins_afresh_above() -> None:
         ([{"bridges": [{"name": "b", "state": "gone"}]}], "state"),
         ([[]], "a layer is a map"),
         ([{"bridgse": []}], "did you mean bridges"),
+        ([{"bridges": [{"name": ["b"]}]}], "bridges[0].name"),
+        ([{"bridges": [{"name": "b"}]}, {"bridges": [{"name": {}}]}], "bridges[0].name"),
     ],
 )
 def test_bad_layers(layers: list[Any], words: str) -> None:

@@ -33,6 +33,7 @@ LACP_MODES = ("off", "active", "passive")
 CNI_VERSIONS = ("0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 ANY_NAMESPACE = "*"
 
+_AGAIN = "run the role podnet.ovs.node again"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -273,19 +274,44 @@ class Node:
 
     @classmethod
     def from_json(cls, text: str) -> Node:
-        """Reads node.json. Raises DecodeError if it is not JSON, ConfigError for a newer schema or a bad value."""
+        """Reads node.json. Raises DecodeError if it is broken, ConfigError if a release with a newer schema wrote it.
+
+        Keys that a later release with this schema has added are passed over.
+        """
         try:
             table = json.loads(text)
-        except ValueError as error:
-            raise DecodeError(f"node.json is not JSON: {error}", "run the role podnet.ovs.node again") from error
+        except (ValueError, RecursionError) as error:
+            raise DecodeError(f"node.json is not JSON: {error}", _AGAIN) from error
         if not isinstance(table, dict):
-            raise DecodeError("node.json holds no object", "run the role podnet.ovs.node again")
+            raise DecodeError("node.json holds no object", _AGAIN)
         schema = table.pop("schema", None)
+        if isinstance(schema, bool) or not isinstance(schema, int):
+            raise DecodeError(f"node.json has {schema!r} as its schema", _AGAIN)
         if schema != SCHEMA:
             raise ConfigError(
                 "schema", f"node.json has schema {schema!r}, known here is {SCHEMA}", "use the release that wrote it"
             )
-        return cls.parse(table)
+        try:
+            return cls.parse(_known_keys(table, cls))
+        except ConfigError as error:
+            raise DecodeError(f"node.json is broken: {error.message}", _AGAIN) from error
+
+
+_PARTS: Mapping[Any, Mapping[str, Any]] = {
+    Node: {"bridges": Bridge, "networks": Network, "policy": Rule},
+    Bridge: {"uplinks": Uplink, "interfaces": Interface},
+}
+
+
+def _known_keys(value: Any, kind: Any) -> Any:
+    """Without the keys that this release does not know, at every depth."""
+    if not isinstance(value, dict):
+        return value
+    known = {column.name: value[column.name] for column in fields(kind) if column.name in value}
+    for key, part in _PARTS.get(kind, {}).items():
+        if isinstance(known.get(key), list):
+            known[key] = [_known_keys(item, part) for item in known[key]]
+    return known
 
 
 def _check_uplink(uplink: Uplink, path: str) -> None:
