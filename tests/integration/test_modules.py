@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ansible_collections.podnet.ovs.plugins.plugin_utils.archive import build_archive
-from ansible_collections.podnet.ovs.tests.integration.ansiballz import COLLECTION, run_module
+from ansible_collections.podnet.ovs.tests.integration.ansiballz import COLLECTION, PYTHON, payload, run_module
 from ansible_collections.podnet.ovs.tests.lab.proc import STATE
 
 if TYPE_CHECKING:
@@ -519,6 +520,38 @@ def test_nics_and_addresses_change_hands_in_one_plan(node: Light, datapath: str)
     once(node, "node", **swapped)
     assert node.ovs.vsctl("list-ifaces", "br-a").stdout.split() == ["eth2", "if2"]
     assert links(node)["if1"] == (True, other) and links(node)["if2"] == (True, one)
+
+
+def test_two_runs_at_once_follow_one_another(node: Light, datapath: str) -> None:
+    single = wanted(datapath)
+    bond = wanted(
+        datapath, uplinks=[{"name": "bond0", "nics": ["eth1", "eth2"]}], interfaces=[{"name": "v4", "vlan": 4}]
+    )
+    sent = [payload("node", options) for options in (single, bond)]
+    for _ in range(3):
+        with ThreadPoolExecutor() as both:
+            runs = [both.submit(node.run, PYTHON, "-", input=text, check=False) for text in sent]
+        results = [json.loads(item.result().stdout) for item in runs]
+        assert not any(result.get("failed") for result in results), results
+        last = [not run(node, "node", True, **options)["changed"] for options in (single, bond)]
+        assert sorted(last) == [False, True], "a mixture of both"
+        run(node, "node", bridges=[])
+
+
+def test_an_mtu_that_cannot_be_is_an_error_each_time_and_is_taken_back(node: Light, datapath: str) -> None:
+    if datapath == "system":
+        pytest.skip("the kernel's datapath takes all of them")
+    for _ in range(2):
+        options = wanted(datapath, interfaces=[{"name": "v5", "vlan": 5, "mtu": 65535}])
+        assert "does not take 65535" in fails(node, "node", **options)
+
+
+def test_a_disk_that_takes_nothing_leaves_all_as_it_was(node: Light, datapath: str) -> None:
+    node.sh("mkdir -p /etc/podnet; mount -t tmpfs -o ro none /etc/podnet")
+    try:
+        assert "Read-only" in fails(node, "node", **wanted(datapath))
+    finally:
+        node.run("umount", "/etc/podnet")
 
 
 def test_node_leaves_what_is_not_its_own(node: Light, datapath: str) -> None:

@@ -1,25 +1,33 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files that survive a crash: whole and old, or whole and new."""
+"""Files that survive a crash: whole and old, or whole and new. And turns: one process after the other."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from ..errors import PodnetError
+from ..errors import DeadlineExceeded, PodnetError
 
 
 def read_text(path: str) -> str | None:
-    """The text of a file; None if there is none, or an empty one. Raises PodnetError if it cannot be read."""
+    """The text of a file; None if there is none, or an empty one. Raises PodnetError if it cannot be read.
+
+    What is not UTF-8 comes back with marks in its place: a broken file is for its parser to judge.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read() or None
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise PodnetError(f"cannot read {path}: {error}", "run as root (become: true)") from error
+    except OSError as error:
+        raise PodnetError(f"cannot read {path}: {error}", _hint(error)) from error
 
 
 def write_text(path: str, text: str, mode: int = 0o644) -> None:
@@ -40,7 +48,45 @@ def write_text(path: str, text: str, mode: int = 0o644) -> None:
             raise
         _sync_folder(folder)
     except OSError as error:
-        raise PodnetError(f"cannot write {path}: {error}", "run as root (become: true)") from error
+        raise PodnetError(f"cannot write {path}: {error}", _hint(error)) from error
+
+
+@contextmanager
+def locked(path: str, seconds: float) -> Iterator[None]:
+    """Holds a file's lock, which ends with the process, for the time of the block; makes the file and its folder.
+
+    Raises DeadlineExceeded if another process keeps it for so long, PodnetError if it cannot be had at all.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise PodnetError(f"cannot open {path}: {error}", _hint(error)) from error
+    try:
+        deadline = time.monotonic() + seconds
+        while not _take(descriptor):
+            if time.monotonic() >= deadline:
+                raise DeadlineExceeded(
+                    f"another run has been changing this node for {seconds:.0f} seconds", "run it again"
+                )
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _hint(error: OSError) -> str:
+    hints = {errno.ENOSPC: "make room on that disk", errno.EROFS: "mount it for writing"}
+    denied = error.errno in (errno.EACCES, errno.EPERM)
+    return "run as root (become: true)" if denied else hints.get(error.errno or 0, "")
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sync_folder(folder: str) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..errors import DeadlineExceeded, OvsdbUnavailable, PodnetError
-from ..kernel.files import write_text
+from ..kernel.files import locked, write_text
 from ..kernel.links import change_addresses, set_up, wait_for_addresses, wait_for_links
 from ..model import plan
-from ..model.paths import OVSDB
+from ..model.paths import NODE_LOCK, OVSDB
 from ..model.plan import Operation, Plan, plan_between
 from ..model.safety import check_safe
 from ..model.state import State
@@ -22,6 +22,9 @@ from .observe import observe
 
 Wish = Callable[[State], State]
 """From what is to what should be; raises RefusedError or ConfigError for what cannot be."""
+_TURN_SECONDS = 120.0
+_SECONDS_A_STEP = 0.1
+"""What a slow machine gets for each bridge or port, on top: several hundred of them are made in one go."""
 
 
 def converge(
@@ -29,11 +32,17 @@ def converge(
 ) -> Plan:
     """Makes the wish true, and returns the plan that did it; with `check`, the plan that would.
 
-    `timeout` (seconds) bounds each wait for the switch. What fails half-way is taken back. Without a database, `check`
-    plans from an empty one and says so in a warning; `assume` adds to what is there what an earlier task would have
-    made. Raises PodnetError.
+    `timeout` (seconds) bounds each wait for the switch, which is longer where much is to do. What fails half-way is
+    taken back, so one run waits for the other. Without a database, `check` plans from an empty one and says so in a
+    warning; `assume` adds to what is there what an earlier task would have made. Raises PodnetError.
     """
-    assume = assume if check and assume else _as_it_is
+    if not check:
+        with locked(NODE_LOCK, _TURN_SECONDS):
+            return _converge(wish, endpoint, False, _as_it_is, timeout)
+    return _converge(wish, endpoint, True, assume or _as_it_is, timeout)
+
+
+def _converge(wish: Wish, endpoint: str, check: bool, assume: Wish, timeout: float) -> Plan:
     try:
         session = Session.open(endpoint, min(timeout, 5.0))
     except OvsdbUnavailable as error:
@@ -47,8 +56,8 @@ def converge(
         wanted = _safe(before, wish)
         todo = plan_between(before, wanted)
         if todo.operations and not check:
-            _carry_out(session, before, wanted, todo, timeout)
-            _read_back(session, wish, todo)
+            _carry_out(session, before, wanted, todo, timeout + _SECONDS_A_STEP * len(todo.operations))
+            _read_back(session, wish)
         return todo
 
 
@@ -88,6 +97,7 @@ def _carry_out(session: Session, before: State, wanted: State, todo: Plan, timeo
         check_switch(session, todo.operations, timeout)
         _check_devices(session, todo)
         apply_links(_link_steps(observe(session), wanted, todo), timeout)
+        _check_mtus(observe(session), todo)
         for step in todo.operations:
             if step.kind == plan.FILE:
                 write_text(step.name, step.detail["text"])
@@ -135,12 +145,16 @@ def _take_back(session: Session, before: State, todo: Plan, wait: bool) -> str:
     return ""
 
 
-def _read_back(session: Session, wish: Wish, done: Plan) -> None:
+def _read_back(session: Session, wish: Wish) -> None:
     state = observe(session)
     rest = plan_between(state, wish(state))
     if rest.operations:
         steps = ", ".join(f"{step.kind} {step.name} {step.action}" for step in rest.operations)
         raise PodnetError(f"the node did not become what was asked for; still to do: {steps}", "run it again")
+
+
+def _check_mtus(state: State, done: Plan) -> None:
+    """An MTU that a link does not take is no error of the switch's: it says so in its log only."""
     touched = {name for step in done.operations for name in (step.name, *step.detail.get("interfaces", {}))}
     for name in sorted(touched & state.links.keys()):
         owner = state.port_of(name)

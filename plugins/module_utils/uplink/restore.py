@@ -13,8 +13,9 @@ import time
 from dataclasses import dataclass
 
 from ..errors import DeadlineExceeded, OvsdbUnavailable
+from ..kernel.files import locked
 from ..kernel.links import wait_for_links
-from ..model.paths import OVSDB
+from ..model.paths import NODE_LOCK, OVSDB
 from ..model.plan import Operation, plan_between
 from ..model.target import marked_interfaces, restored
 from ..vswitch.session import Session
@@ -34,9 +35,9 @@ def restore(endpoint: str = OVSDB, timeout: float = 30.0) -> Report:
     """Puts the NICs of uplinks and the host interfaces up and gives the latter their addresses.
 
     Waits up to `timeout` seconds for the database, and as long again for links that are not there yet.
-    Raises OvsdbUnavailable, KernelError.
+    Raises OvsdbUnavailable, KernelError, DeadlineExceeded while another run changes the node.
     """
-    with _patiently(endpoint, timeout) as session:
+    with locked(NODE_LOCK, timeout), _patiently(endpoint, timeout) as session:
         names = marked_interfaces(observe(session))
         missing: tuple[str, ...] = ()
         try:
