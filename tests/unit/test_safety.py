@@ -183,6 +183,15 @@ def test_an_interface_of_ours_goes_unless_the_node_has_come_to_need_it() -> None
     assert "this run reaches" in refused(visited, gone) and "this run reaches" in refused(visited, other_address)
 
 
+def test_a_device_of_others_is_not_taken_for_a_new_interface() -> None:
+    vpn = Link("vpn0", True, frozenset({"192.0.2.9/24"}), kind="tun")
+    before = home().with_link(vpn)
+    assert "192.0.2.9/24" in refused(before, lambda state: put_bridge(state, Bridge("vpn0")))
+    assert "192.0.2.9/24" in refused(before, lambda state: put_interface(state, "br-p", Interface("vpn0", 5)))
+    left_over = home().with_link(replace(vpn, addresses=frozenset()))
+    check_safe(left_over, put_bridge(left_over, Bridge("vpn0")))
+
+
 def test_a_nic_that_leaves_its_bridge_keeps_what_it_has() -> None:
     before = moved(more={"br-ex": Link("br-ex"), "eth0": Link("eth0", True, frozenset({"192.0.2.1/24"}))})
     check_safe(before, drop_bridge(before, "br-ex", force=True))

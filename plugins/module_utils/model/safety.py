@@ -43,6 +43,7 @@ def check_safe(before: State, after: State) -> None:
         for address in sorted(link.addresses - (old.addresses if old else frozenset())):
             _check_address(before, after, name, ipaddress.ip_interface(address))
     _check_macs(before, after)
+    _check_names(before, after)
 
 
 def _carriers(state: State) -> dict[str, str]:
@@ -229,6 +230,20 @@ def _check_macs(before: State, after: State) -> None:
                             f"{mac} for {row.name} is the MAC address of {link.name}",
                             f"give it another one, or make {link.name} an uplink of {name}",
                         )
+
+
+def _check_names(before: State, after: State) -> None:
+    """A new interface does not take over a device of others: for the userspace datapath it would be as good as any."""
+    for name, bridge in after.bridges.items():
+        for port in bridge.ports.values():
+            link = before.links.get(port.name)
+            if link is None or not _is_internal(port) or before.port_of(port.name) is not None:
+                continue
+            if link.addresses or link.dynamic or link.routes:
+                why = _burden(before, link) or "is in use"
+                raise RefusedError(
+                    f"{port.name} for bridge {name}: a device of others has that name and {why}", "choose another name"
+                )
 
 
 def _mac(bridge: BridgeRow, port: PortRow, name: str) -> str | None:
