@@ -209,12 +209,28 @@ def test_preflight_says_what_is_missing_and_blocks_the_nic_in_use(site: Site) ->
     assert re.search(r"blocking +uplink eth0 +it carries the address 10\.99\.0\.11", run.text)
 
 
-def test_a_bad_variable_ends_before_any_host_is_touched(site: Site) -> None:
-    network = {"podnet_host_networks": [{"name": "c", "bridge": "br-pd", "vlan": 300}]}
-    run = site.play("site", "-e", json.dumps(network))
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"podnet_host_networks": [{"name": "c", "bridge": "br-pd", "vlan": 300}]}, r"networks\[2\]\.bridge.*br-pd"),
+        (
+            {"podnet_host_bridges": [{"name": "br-pod", "uplinks": [{"name": "eth0"}]}]},
+            r"uplink eth0 +it carries the address 10\.99\.0\.1",
+        ),
+        (
+            {"podnet_host_networks": [{"name": "c", "bridge": "br-pod", "vlan": "{{ ansible_host[-2:] | int }}"}]},
+            "differently under one name: c",
+        ),
+        ({"podnet_bridge": []}, r"podnet_bridge \(podnet_bridges\?\)"),
+        ({"podnet_bridges": [], "podnet_networks": [], "podnet_host_bridges": []}, "No bridge is declared for n1"),
+    ],
+    ids=["undeclared bridge", "the node's own NIC", "two networks of one name", "misspelt variable", "no variables"],
+)
+def test_what_cannot_work_ends_before_any_host_is_touched(site: Site, given: dict[str, Any], said: str) -> None:
+    run = site.play("site", "-e", json.dumps(given))
     assert run.code != 0
-    assert "networks[2].bridge" in run.text and "br-pd" in run.text
-    assert "Prepare the nodes" not in run.text
+    assert re.search(said, run.text), run.text
+    assert "Prepare the nodes" not in run.text and run.changed() == 0
 
 
 @pytest.mark.holds("`site --check --diff` on a fresh node")
