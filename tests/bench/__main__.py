@@ -188,7 +188,7 @@ def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def main() -> int:
     """Prints table and JSON. Exit status 1 if the promise does not hold."""
     parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=30, help="calls of each kind (default: 30)")
+    parser.add_argument("--runs", type=int, default=50, help="calls of each kind (default: 50)")
     parser.add_argument("--ports", default="0,100", help="standing attachments, comma separated (default: 0,100)")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds between calls (default: 0.05)")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
