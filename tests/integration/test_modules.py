@@ -528,7 +528,7 @@ def test_two_runs_at_once_follow_one_another(node: Light, datapath: str) -> None
         datapath, uplinks=[{"name": "bond0", "nics": ["eth1", "eth2"]}], interfaces=[{"name": "v4", "vlan": 4}]
     )
     sent = [payload("node", options) for options in (single, bond)]
-    for _ in range(3):
+    for _round in range(3):
         with ThreadPoolExecutor() as both:
             runs = [both.submit(node.run, PYTHON, "-", input=text, check=False) for text in sent]
         results = [json.loads(item.result().stdout) for item in runs]
@@ -541,7 +541,7 @@ def test_two_runs_at_once_follow_one_another(node: Light, datapath: str) -> None
 def test_an_mtu_that_cannot_be_is_an_error_each_time_and_is_taken_back(node: Light, datapath: str) -> None:
     if datapath == "system":
         pytest.skip("the kernel's datapath takes all of them")
-    for _ in range(2):
+    for _round in range(2):
         options = wanted(datapath, interfaces=[{"name": "v5", "vlan": 5, "mtu": 65535}])
         assert "does not take 65535" in fails(node, "node", **options)
 
