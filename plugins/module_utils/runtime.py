@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DecodeError, PodnetError, RefusedError
+from .kernel.files import locked
 from .model.paths import CNI_BIN, OPT
 
 SCHEMA = 1
@@ -28,6 +29,7 @@ SCHEMA = 1
 PYTHON = "/usr/bin/python3"
 PREVIOUS = "previous"
 COMPILE_TIMEOUT = 180.0
+OLDEST_PYTHON = (3, 9)
 
 
 @dataclass(frozen=True)
@@ -162,15 +164,23 @@ def install(
 
 
 def apply(place: Place, before: State, after: State, manifest: Manifest, archive: str | None) -> None:
-    """Does what `operations` says."""
+    """Does what `operations` says, and clears away what an interrupted run has left. Two runs follow one another."""
     for link in after.links:
         check_free(link, place.opt)
+    with locked(f"{place.opt}/.lock", COMPILE_TIMEOUT):
+        _apply(place, before, after, manifest, archive)
+
+
+def _apply(place: Place, before: State, after: State, manifest: Manifest, archive: str | None) -> None:
     folder = Path(place.opt) / manifest.version
-    if manifest.version not in before.versions:
+    if not _is_version(folder):
         if archive is None:
             raise PodnetError(f"the runtime {manifest.version} is not on this node")
+        _check_python(place.python)
         _unpack(archive, folder, manifest, place.python)
     elif _python_of(folder) != place.python:
+        _check_python(place.python)
+        _compile(folder / "lib", folder / "lib", place.python)
         _write_launchers(folder, folder, manifest, place.python)
     if before.current != after.current:
         _relink(Path(place.opt) / "current", manifest.version)
@@ -182,9 +192,9 @@ def apply(place: Place, before: State, after: State, manifest: Manifest, archive
     for link in before.links:
         if link not in after.links:
             Path(link).unlink()
-    for version in before.versions:
-        if version not in after.versions:
-            shutil.rmtree(Path(place.opt) / version)
+    for path in _entries(Path(place.opt)):
+        if path.is_dir() and not path.is_symlink() and path.name not in after.versions:
+            shutil.rmtree(path)
 
 
 def uninstall(opt: str = OPT, bin_dir: str = CNI_BIN, command: str | None = None) -> State:
@@ -211,7 +221,15 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_version(path: Path) -> bool:
-    return path.suffix != ".new" and not path.is_symlink() and (path / "manifest.json").is_file()
+    """Whether a folder holds a version that can run: one that lost its parts is unpacked anew."""
+    if path.suffix == ".new" or path.is_symlink():
+        return False
+    try:
+        names = json.loads((path / "manifest.json").read_text(encoding="utf-8"))["bin"]
+        launchers = [path / "bin" / name for name in names]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return all(file.is_file() for file in (path / "lib" / "podnet" / "__init__.py", *launchers))
 
 
 def _target(link: Path, versions: list[str]) -> str | None:
@@ -247,7 +265,7 @@ def _unpack(archive: str, folder: Path, manifest: Manifest, python: str) -> None
     os.chmod(new, 0o755)
     _write_launchers(new, folder, manifest, python)
     _compile(new / "lib", folder / "lib", python)
-    _sync(new)
+    os.sync()  # a loss of power may not leave the name of a version with empty files in it
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
     _sync(folder.parent)
@@ -264,6 +282,20 @@ def _write_launchers(source: Path, final: Path, manifest: Manifest, python: str)
         new.write_text(text, encoding="utf-8")
         new.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
         new.replace(source / "bin" / name)
+
+
+def _check_python(python: str) -> None:
+    """Raises PodnetError if the interpreter cannot run the executables."""
+    hint = "set podnet_python to the node's Python 3.9 or later"
+    try:
+        command = [python, "-IS", "-c", "import sys; print(*sys.version_info[:2])"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT, check=False)
+        version = tuple(int(word) for word in done.stdout.split())
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise PodnetError(f"{python} does not run: {error}", hint) from error
+    if done.returncode != 0 or len(version) != 2 or version < OLDEST_PYTHON:
+        found = ".".join(map(str, version)) or "no version"
+        raise PodnetError(f"{python} is no Python that runs the plugins: it says {found}", hint)
 
 
 def _compile(lib: Path, final: Path, python: str) -> None:

@@ -197,6 +197,34 @@ def test_what_is_half_unpacked_is_no_version(collection: Path, node: Node) -> No
     assert node.state().versions == (archive.version,)
 
 
+@pytest.mark.parametrize("lost", ["lib", "bin/podnet", "manifest.json"])
+def test_a_version_that_lost_its_parts_is_unpacked_anew(collection: Path, node: Node, lost: str) -> None:
+    archive = build(collection)
+    node.install(archive)
+    killed, part = Path(node.opt, "0.9.0-killed.new"), Path(node.opt, archive.version, lost)
+    killed.mkdir()
+    part.rename(Path(node.opt, "lost"))
+    assert f"unpack {archive.version}" in runtime.operations(node.state(), _wanted(node, archive))
+    node.install(archive)
+    assert part.exists() and not killed.exists() and not Path(node.opt, "lost").is_dir()
+    subprocess.run([node.command], check=True, capture_output=True)
+
+
+def _wanted(node: Node, archive: Archive) -> runtime.State:
+    place = runtime.Place(node.opt, node.bin_dir, sys.executable, node.command)
+    return runtime.wanted(node.state(), place, runtime.read_manifest(str(archive.path)))
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/true", "/bin/false"])
+def test_an_interpreter_that_cannot_run_it_does_not_come_into_use(collection: Path, node: Node, python: str) -> None:
+    archive = build(collection)
+    node.install(archive)
+    with pytest.raises(PodnetError) as caught:
+        runtime.install(str(archive.path), node.opt, node.bin_dir, python, node.command)
+    assert python in str(caught.value) and "podnet_python" in caught.value.hint
+    subprocess.run([node.command], check=True, capture_output=True)
+
+
 def test_removal_takes_our_links_only(collection: Path, node: Node) -> None:
     node.install(build(collection))
     other = Path(node.bin_dir, "bridge")
