@@ -38,7 +38,7 @@ def test_the_data_path_on_a_stock_kernel(vm: Vm) -> None:
 @pytest.mark.full
 @pytest.mark.holds("on a stock kernel: a second ADD costs the first pod no packet; the life of an attachment")
 def test_attachments_on_a_stock_kernel(vm: Vm) -> None:
-    chosen = "lifecycle or second_add or damage or del_succeeds"
+    chosen = "lifecycle or second_add"
     passes(vm, "tests/integration/test_cni.py", "tests/integration/test_cni_lifecycle.py", "-k", chosen)
 
 
