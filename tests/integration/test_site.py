@@ -295,3 +295,7 @@ def test_remove_is_the_way_back(site: Site) -> None:
             node.run("sh", "-c", "ls /opt/cni/bin; ls -d /opt/podnet /etc/podnet 2>/dev/null", check=False).stdout == ""
         )
     assert site.good("remove").changed() == 0
+    site.n1.run("ovs-vsctl", "--no-wait", "add-br", "theirs")
+    run = site.play("remove", "-e", "podnet_remove_openvswitch=true", "--limit", "n1")
+    assert run.code != 0 and "bridges that are not of podnet.ovs" in run.text and "theirs" in run.text
+    assert site.n1.run("ovs-vsctl", "list-br").stdout == "theirs\n"
