@@ -36,7 +36,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.target import (
     put_uplink,
 )
 
-MAC = "52:54:00:00:00:01"
+MAC = "52:54:00:00:00:a1"
 BARE = Bridge("br-ex", "netdev")
 OURS = Mark(OWNER_NODE, addresses=("10.30.0.11/24",)).to_external_ids()
 
@@ -102,6 +102,8 @@ def test_an_address_beside_them_is_fine(address: str) -> None:
 def test_a_mac_address_of_a_nic_in_use_is_refused_and_that_of_the_own_uplink_is_not() -> None:
     before = home()
     assert "eth0" in refused(before, lambda state: put_bridge(state, Bridge("br-q", mac=MAC)))
+    by_key = Bridge("br-q", other_config={"hwaddr": MAC.upper()})
+    assert "eth0" in refused(before, lambda state: put_bridge(state, by_key))
     assert "eth0" in refused(before, lambda state: put_interface(state, "br-p", Interface("v1", 5, mac=MAC)))
     own = put_uplink(put_bridge(before, Bridge("br-p", mac="52:54:00:00:00:02")), "br-p", Uplink("eth1", ("eth1",)))
     check_safe(before, own)
@@ -190,6 +192,15 @@ def test_a_device_of_others_is_not_taken_for_a_new_interface() -> None:
     assert "192.0.2.9/24" in refused(before, lambda state: put_interface(state, "br-p", Interface("vpn0", 5)))
     left_over = home().with_link(replace(vpn, addresses=frozenset()))
     check_safe(left_over, put_bridge(left_over, Bridge("vpn0")))
+
+
+def test_a_nic_over_whose_link_local_address_this_run_came_is_not_taken() -> None:
+    def taken(state: State) -> State:
+        return put_uplink(state, "br-p", Uplink("eth1", ("eth1",)))
+
+    before = home(visit=Visit("fe80::1%eth1", "fe80::2%eth1"))
+    assert "fe80::2%eth1, through which this run" in refused(before, taken)
+    check_safe(home(), taken(home()))
 
 
 def test_a_nic_that_leaves_its_bridge_keeps_what_it_has() -> None:

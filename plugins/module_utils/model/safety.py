@@ -37,6 +37,8 @@ def check_safe(before: State, after: State) -> None:
         if owner is not None and _is_internal(owner[1]):  # a NIC keeps its addresses when it leaves a bridge
             stacked = any(other in carriers for other in (*link.children, link.master))
             _check_port(link, after, *owner, why, None if stacked else owner[1].tag or 0)
+        elif owner is None and after.port_of(name) is not None:
+            raise _refused(f"{name} {why}", "it does not become a port of a bridge")
         _check_addresses_kept(before, after, name)
     for name, link in after.links.items():
         old = before.links.get(name)
@@ -68,6 +70,8 @@ def _burden(state: State, link: Link) -> str:
     mark = _mark_of(state, link.name)
     visit = state.visit
     served = [item for item in (*link.addresses, *link.dynamic) if visit and _ip(item) == _ip(visit.address)]
+    if visit and link.name in (_zone(visit.address), _zone(visit.peer)):
+        served.append(visit.address)  # a link-local address, which Link.addresses leaves out
     if served:
         return f"carries {served[0]}, through which this run reaches the node"
     foreign = sorted(link.addresses - frozenset(mark.addresses)) if mark else [*sorted(link.addresses), *link.dynamic]
@@ -249,7 +253,8 @@ def _check_names(before: State, after: State) -> None:
 def _mac(bridge: BridgeRow, port: PortRow, name: str) -> str | None:
     row = port.interface(name)
     own = row.mac if row else None
-    return own or (bridge.other_config.get(HWADDR) if name == bridge.name else None)
+    found = own or (bridge.other_config.get(HWADDR) if name == bridge.name else None)
+    return found.lower() if found else None
 
 
 def _mark_of(state: State, name: str) -> Mark | None:
@@ -284,6 +289,11 @@ def _gateway(route: str) -> Host:
 
 def _ip(text: str) -> Host:
     return ipaddress.ip_address(text.split("/", 1)[0].split("%", 1)[0])
+
+
+def _zone(text: str) -> str:
+    """The link that a link-local address is meant on (RFC 4007), "" for all others."""
+    return text.partition("%")[2]
 
 
 def _network(text: str) -> Network:
