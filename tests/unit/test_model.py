@@ -346,7 +346,14 @@ def test_a_removed_thing_begins_afresh_above() -> None:
         ([{"bridges": [{"name": "b", "state": "gone"}]}], "state"),
         ([[]], "a layer is a map"),
         ([{"bridgse": []}], "did you mean bridges"),
-        ([{"bridges": [{"name": ["b"]}]}], "bridges[0].name"),
+        ([{"bridges": [{"name": ["b"]}]}, {"bridges": []}], "bridges[0].name"),
+        ([{"bridges": {"name": "b"}}, {"bridges": []}], "bridges: a list"),
+        ([{"networks": ["n"]}, {"networks": []}], "networks[0]: a map"),
+        ([{"bridges": [{"nmae": "b"}]}, {"bridges": []}], "bridges[0].name"),
+        (
+            [{"bridges": [{"name": "b", "uplinks": "eth1"}]}, {"bridges": [{"name": "b", "uplinks": []}]}],
+            "uplinks: a list",
+        ),
         ([{"bridges": [{"name": "b"}]}, {"bridges": [{"name": {}}]}], "bridges[0].name"),
     ],
 )

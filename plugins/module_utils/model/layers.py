@@ -13,6 +13,8 @@ from .node import Node
 
 ABSENT = "absent"
 STATES = ("present", ABSENT)
+_NAMED: Mapping[str, Any] = {"bridges": {"uplinks": {}, "interfaces": {}}, "networks": {}}
+"""The lists that merge by name, and those in their entries."""
 
 
 def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,10 +28,26 @@ def merge_layers(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         if not isinstance(layer, Mapping):
             raise ConfigError("", f"a layer is a map, not {layer!r}")
+        _check_shape(layer, _NAMED, "")
         merged = _merge(merged, layer, "")
     cleaned = _without_absent(merged)
     Node.parse(cleaned)
     return dict(cleaned)
+
+
+def _check_shape(table: Mapping[str, Any], named: Mapping[str, Any], path: str) -> None:
+    """What cannot be merged by name is an error: an empty list in a layer above would silently take its place."""
+    for key, inner in named.items():
+        place = f"{path}.{key}" if path else key
+        value = table.get(key)
+        if value is not None and not isinstance(value, (list, tuple)):
+            raise ConfigError(place, f"a list is wanted here, not {value!r}")
+        for index, entry in enumerate(value or ()):
+            if not isinstance(entry, Mapping):
+                raise ConfigError(f"{place}[{index}]", f"a map with keys is wanted here, not {entry!r}")
+            if not isinstance(entry.get("name"), str):
+                raise ConfigError(f"{place}[{index}].name", f"a name is wanted here, not {entry.get('name')!r}")
+            _check_shape(entry, inner, f"{place}[{index}]")
 
 
 def _merge(low: Any, high: Any, path: str) -> Any:
