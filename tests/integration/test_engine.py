@@ -282,6 +282,11 @@ def boot(node: Light) -> None:
     node.ovs.start()
 
 
+def accepts_routers(node: Light) -> str:
+    """Whether the host interface takes router advertisements, which any pod on its VLAN could send."""
+    return node.run("cat", "/proc/sys/net/ipv6/conf/v300/accept_ra").stdout.strip()
+
+
 def test_a_boot_takes_nothing_away_for_good(node: Light, datapath: str) -> None:
     inside(node, CONVERGE, wish=declared(datapath))
     before = kernel(node)
@@ -294,10 +299,13 @@ def test_a_boot_takes_nothing_away_for_good(node: Light, datapath: str) -> None:
         }
         or before["br-e"][0]
     ), before
+    assert accepts_routers(node) == "0"
     boot(node)
     assert kernel(node) != before, "the boot took nothing away, so this shows nothing"
+    assert accepts_routers(node) != "0", "the boot took nothing away, so this shows nothing"
     node.run("rm", "/etc/podnet/node.json")
     found = inside(node, RESTORE, timeout=5)
+    assert accepts_routers(node) == "0"
     assert kernel(node) == before and found["missing"] == []
     assert inside(node, RESTORE, timeout=5)["steps"] == [], "a second boot unit run had something to do"
     again = inside(node, CONVERGE, wish=declared(datapath))

@@ -46,6 +46,20 @@ def set_up(name: str, up: bool = True) -> None:
         route.link("set", index=_index(route, name), state="up" if up else "down")
 
 
+def ignore_routers(name: str) -> None:
+    """Lets no router advertisement give the link addresses and a default route (RFC 4861): any host can send one.
+
+    Before it comes up. Raises KernelError.
+    """
+    try:
+        with open(f"/proc/sys/net/ipv6/conf/{name}/accept_ra", "w", encoding="ascii") as file:
+            file.write("0")
+    except FileNotFoundError:
+        return  # a kernel without IPv6
+    except OSError as error:
+        raise KernelError(f"cannot make {name} ignore router advertisements: {error}") from error
+
+
 def set_mtu(name: str, mtu: int) -> None:
     """Raises KernelError if the link does not exist, or does not take this MTU."""
     with netlink() as route:

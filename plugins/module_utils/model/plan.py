@@ -129,9 +129,16 @@ def _link_steps(before: State, after: State) -> Iterator[Operation]:
             yield Operation(ADDRESS, name, REMOVE, {"address": address})
     for name, wanted in after.links.items():
         if wanted.up != present[name].up:
-            yield Operation(LINK, name, UP if wanted.up else DOWN)
+            detail = {"accept_ra": False} if wanted.up and _is_host_interface(after, name) else {}
+            yield Operation(LINK, name, UP if wanted.up else DOWN, detail)
         for address in sorted(wanted.addresses - present[name].addresses):
             yield Operation(ADDRESS, name, ADD, {"address": address})
+
+
+def _is_host_interface(state: State, name: str) -> bool:
+    """An interface that we make for the node's own use on a VLAN. A bridge's own interface may be of others."""
+    owner = state.port_of(name)
+    return owner is not None and owner[0].name != name and _kind(owner[1]) == INTERFACE
 
 
 def _made_anew(before: State, after: State) -> set[str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..errors import DeadlineExceeded, OvsdbUnavailable, PodnetError
 from ..kernel.files import locked, write_text
-from ..kernel.links import change_addresses, set_up, wait_for_addresses, wait_for_links
+from ..kernel.links import change_addresses, ignore_routers, set_up, wait_for_addresses, wait_for_links
 from ..model import plan
 from ..model.paths import NODE_LOCK, OVSDB
 from ..model.plan import Operation, Plan, plan_between
@@ -80,6 +80,8 @@ def apply_links(operations: Iterable[Operation], timeout: float) -> None:
         change_addresses(name, remove=_addresses(steps, name, plan.REMOVE))
     for step in steps:
         if step.kind == plan.LINK:
+            if not step.detail.get("accept_ra", True):
+                ignore_routers(step.name)
             set_up(step.name, step.action == plan.UP)
     for name in names:
         change_addresses(name, add=_addresses(steps, name, plan.ADD))
