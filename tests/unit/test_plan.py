@@ -37,6 +37,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.target import (
     put_interface,
     put_uplink,
     restored,
+    warnings_of,
 )
 from ansible_collections.podnet.ovs.plugins.module_utils.model.vlan import VlanSet
 from ansible_collections.podnet.ovs.tests.unit.strategies import NICS, fresh_states, nodes, vlan_sets
@@ -295,6 +296,21 @@ def test_a_nic_in_use_is_refused_alone_and_in_a_bond(link: Link, words: str) -> 
 def test_moving_the_nodes_own_nic_is_pointed_elsewhere() -> None:
     with pytest.raises(RefusedError, match="another NIC"):
         check_nic(machine(eth0=Link("eth0", addresses=frozenset({"192.0.2.1/24"}))), "eth0")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "more", "loop"),
+    [
+        ("1-10", "10-20", {}, "VLANs 10"),
+        (None, "5", {}, "VLANs 5"),
+        ("1-9", "10-20", {}, ""),
+        ("1-10", "10-20", {"rstp": True}, ""),
+    ],
+)
+def test_two_ways_to_one_switch_are_warned_of(first: str | None, second: str, more: dict[str, Any], loop: str) -> None:
+    uplinks = [{"name": "eth1", "vlans": first}, {"name": "eth2", "vlans": second}]
+    said = warnings_of(Node.parse({"bridges": [{"name": "b", "uplinks": uplinks, **more}]}))
+    assert [loop in text and "frames circle" in text for text in said] == ([True] if loop else [])
 
 
 def test_a_nic_that_is_not_there_or_elsewhere() -> None:

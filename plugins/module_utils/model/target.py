@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TypeVar
 
 from ..errors import ConfigError, DecodeError, RefusedError
@@ -73,7 +74,7 @@ def declared(state: State) -> Node | None:
 
 def warnings_of(node: Node) -> tuple[str, ...]:
     """What is declared and cannot work as somebody might hope."""
-    found = []
+    found = [text for bridge in node.bridges for text in _loops(bridge)]
     for bridge in node.bridges:
         if not bridge.uplinks or any(uplink.vlans is None for uplink in bridge.uplinks):
             continue
@@ -86,6 +87,23 @@ def warnings_of(node: Node) -> tuple[str, ...]:
             if vlan is not None and vlan not in carried
         ]
     return tuple(found)
+
+
+def _loops(bridge: Bridge) -> Iterable[str]:
+    if bridge.stp or bridge.rstp:
+        return
+    for first, second in combinations(bridge.uplinks, 2):
+        shared = _carried(first) & _carried(second)
+        if shared:
+            yield (
+                f"uplinks {first.name} and {second.name} of {bridge.name} both carry VLANs {VlanSet.of(shared)}: if "
+                "they lead to one switch, frames circle and the site stands still; make them a bond, or say rstp: true"
+            )
+
+
+def _carried(uplink: Uplink) -> set[int]:
+    vlans = set(range(LOWEST, HIGHEST + 1)) if uplink.vlans is None else set(uplink.vlans)
+    return vlans if uplink.native_vlan is None else vlans | {uplink.native_vlan}
 
 
 def put_bridge(state: State, bridge: Bridge, previous: Bridge | None = None, options: Options | None = None) -> State:
