@@ -226,7 +226,7 @@ def test_a_plugin_later_in_a_list_adds_to_the_result(node: Light) -> None:
 def test_same_bytes_by_the_agent_and_without(machine: Light) -> None:
     machine.sh("[ -e /run/netns/p1 ] || ip netns add p1")
     conf = cni.configuration(ipam={"type": "static", "addresses": [{"address": "10.10.0.7/16"}]})
-    calls = [
+    calls: list[tuple[str, cni.Json | bytes]] = [
         ("ADD", conf),
         ("CHECK", conf),
         ("ADD", {**conf, "vlna": 1}),
@@ -236,7 +236,7 @@ def test_same_bytes_by_the_agent_and_without(machine: Light) -> None:
     ]
 
     def outputs() -> list[tuple[int, str]]:
-        answers = [cni.call(machine, verb, stdin) for verb, stdin in calls]  # type: ignore[arg-type]
+        answers = [cni.call(machine, verb, stdin) for verb, stdin in calls]
         return [(answer.code, answer.stdout) for answer in answers]
 
     alone = outputs()
