@@ -19,15 +19,16 @@ from .proc import LABS, PLAIN, LabError
 
 
 def up(words: argparse.Namespace) -> None:
-    """Makes a lab that stands on: a LAN with a gateway for eth0, a switch for eth1, and nodes n1, n2 …"""
+    """Makes a lab that stands on: a LAN with a gateway for eth0, a switch for eth1 if it is wanted, and nodes n1, n2 …"""
     with Lab(words.lab, keep=True) as lab:
         lan = lab.lan("lan", ipv4=words.ipv4, ipv6=words.ipv6, dhcp=True, mirror=words.kind == "full")
         trunk = lab.lan("trunk")
         full = []
         for number in range(1, words.nodes + 1):
-            nics = [Nic("eth0", lan, words.eth0), Nic("eth1", trunk)]
+            second = [Nic("eth1", trunk)] if words.nics == 2 else []
+            nics = [Nic("eth0", lan, words.eth0), *second]
             if words.kind == "light":
-                lab.light(f"n{number}", nics=[Nic("eth0", lan, "static"), Nic("eth1", trunk)], datapath=words.datapath)
+                lab.light(f"n{number}", nics=[Nic("eth0", lan, "static"), *second], datapath=words.datapath)
             else:
                 suite = words.suite[(number - 1) % len(words.suite)]
                 full.append(lab.full(f"n{number}", suite=suite, nics=nics, datapath=words.datapath, wait=False))
@@ -104,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument("--kind", choices=("full", "light"), default="full")
     make.add_argument("--suite", action="append", choices=("bookworm", "trixie"), help="once, or in turn for the nodes")
     make.add_argument("--eth0", choices=("static", "dhcp"), default="static")
+    make.add_argument("--nics", type=int, choices=(1, 2), default=2)
     make.add_argument("--datapath", choices=("netdev", "system"), default="netdev")
     make.add_argument("--ipv4", default="10.99.0.0/24")
     make.add_argument("--ipv6", default="fd00:99::/64")
