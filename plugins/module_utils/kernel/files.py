@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..errors import DeadlineExceeded, PodnetError
 
@@ -30,15 +31,41 @@ def read_text(path: str) -> str | None:
         raise PodnetError(f"cannot read {path}: {error}", _hint(error)) from error
 
 
+def read_exact(path: str) -> str | None:
+    """The text of a file so that `write_text` gives back each byte; None if there is none. Raises PodnetError."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise PodnetError(f"cannot read {path}: {error}", _hint(error)) from error
+
+
+def mode_of(path: str) -> int | None:
+    """The permissions of a file; None if there is none. Raises PodnetError."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise PodnetError(f"cannot read {path}: {error}", _hint(error)) from error
+
+
 def write_text(path: str, text: str, mode: int = 0o644) -> None:
     """Replaces a file by renaming a complete new one over it; makes its folder. Raises PodnetError."""
+    write_bytes(path, text.encode("utf-8", "surrogateescape"), mode)
+
+
+def write_bytes(path: str, data: bytes, mode: int = 0o644) -> None:
+    """As `write_text`. What it wrote is on the disk when it returns, under its name."""
     folder = os.path.dirname(path)
+    make_folder(folder)
     try:
-        os.makedirs(folder, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
                 file.flush()
                 os.fchmod(file.fileno(), mode)
                 os.fsync(file.fileno())
@@ -49,6 +76,59 @@ def write_text(path: str, text: str, mode: int = 0o644) -> None:
         _sync_folder(folder)
     except OSError as error:
         raise PodnetError(f"cannot write {path}: {error}", _hint(error)) from error
+
+
+def make_folder(path: str, mode: int = 0o755) -> None:
+    """Makes a folder and those above it, so that a power cut does not take them away. Raises PodnetError."""
+    if not path or os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_folder(above)
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(path, mode)
+        _sync_folder(above)
+    except OSError as error:
+        raise PodnetError(f"cannot make the folder {path}: {error}", _hint(error)) from error
+
+
+def remove(path: str) -> None:
+    """Removes a file, for good when it returns; one that is not there is fine. Raises PodnetError."""
+    try:
+        os.unlink(path)
+        _sync_folder(os.path.dirname(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise PodnetError(f"cannot remove {path}: {error}", _hint(error)) from error
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder with the files in it; one that is not there is fine. Raises PodnetError."""
+    try:
+        for name in os.listdir(path):
+            remove(os.path.join(path, name))
+        os.rmdir(path)
+        _sync_folder(os.path.dirname(path))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PodnetError(f"cannot remove {path}: {error}", _hint(error)) from error
+
+
+def link(path: str, target: str) -> None:
+    """Makes a symbolic link, or leads an existing one there, in one step and for good. Raises PodnetError."""
+    folder, name = os.path.split(path)
+    make_folder(folder)
+    new = f"{folder}/.{name}.new"
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+        os.symlink(target, new)
+        os.replace(new, path)
+        _sync_folder(folder)
+    except OSError as error:
+        raise PodnetError(f"cannot make the link {path}: {error}", _hint(error)) from error
 
 
 @contextmanager

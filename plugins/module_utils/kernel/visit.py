@@ -14,35 +14,41 @@ _VARIABLE = b"SSH_CONNECTION="
 
 
 def current_visit() -> Visit | None:
-    """The SSH connection that this process comes from; None if it comes from none.
+    """The SSH connection that this process comes from; None if it comes from none."""
+    words = current_connection()
+    return Visit(peer=words[0], address=words[2]) if words else None
+
+
+def current_connection() -> tuple[str, ...]:
+    """Address and port of the client, address and port of this node, as sshd(8) has them; empty without one.
 
     sudo and su take the variable away, but not from their own environment: it is looked for up to the first process.
     """
     pid = os.getpid()
     while pid > 1:
-        visit = _visit_of(pid)
-        if visit is not None:
-            return visit
+        words = _connection_of(pid)
+        if words:
+            return words
         pid = _parent_of(pid)
-    return None
+    return ()
 
 
-def _visit_of(pid: int) -> Visit | None:
+def _connection_of(pid: int) -> tuple[str, ...]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             lines = file.read().split(b"\0")
     except OSError:
-        return None
+        return ()
     found = next((line for line in lines if line.startswith(_VARIABLE)), b"")
     words = found[len(_VARIABLE) :].decode("ascii", "replace").split()
     if len(words) != 4:
-        return None
+        return ()
     try:
         for address in (words[0], words[2]):
             ipaddress.ip_address(address.split("%", 1)[0])
     except ValueError:
-        return None
-    return Visit(peer=words[0], address=words[2])
+        return ()
+    return tuple(words)
 
 
 def _parent_of(pid: int) -> int:
