@@ -92,6 +92,23 @@ def make_folder(path: str, mode: int = 0o755) -> None:
         raise PodnetError(f"cannot make the folder {path}: {error}", _hint(error)) from error
 
 
+def link(path: str, target: str) -> None:
+    """Makes a symbolic link in the place of what has this name; for good when it returns. Raises PodnetError."""
+    folder = os.path.dirname(path)
+    make_folder(folder)
+    try:
+        temporary = f"{folder}/.{os.path.basename(path)}.{os.getpid()}"
+        os.symlink(target, temporary)
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        _sync_folder(folder)
+    except OSError as error:
+        raise PodnetError(f"cannot make the link {path}: {error}", _hint(error)) from error
+
+
 def remove(path: str) -> None:
     """Removes a file, for good when it returns; one that is not there is fine. Raises PodnetError."""
     try:
