@@ -27,6 +27,11 @@ SMALLEST_IPV6_MTU = 1280
 """RFC 8200, section 5"""
 
 _WAY_OUT = "the node could be lost: do this at the node's console, or move its addresses to another interface first"
+_MOVE = "the node could be lost: say move: true on the uplink, and it moves with its addresses"
+_UNBRIDGE = (
+    "the node could be lost: say unbridge: true (module node, playbook podnet.ovs.remove), or move: true beside "
+    "state: absent (module uplink), and the NIC gets the addresses back first"
+)
 
 
 def check_safe(before: State, after: State) -> None:
@@ -36,9 +41,10 @@ def check_safe(before: State, after: State) -> None:
         link, owner = before.links[name], before.port_of(name)
         if owner is not None and _is_internal(owner[1]):  # a NIC keeps its addresses when it leaves a bridge
             stacked = any(other in carriers for other in (*link.children, link.master))
-            _check_port(link, after, *owner, why, None if stacked else owner[1].tag or 0)
+            out = _UNBRIDGE if before.moved_to(owner[0].name) else _WAY_OUT
+            _check_port(link, after, *owner, why, None if stacked else owner[1].tag or 0, out)
         elif owner is None and after.port_of(name) is not None:
-            raise _refused(f"{name} {why}", "it does not become a port of a bridge")
+            raise RefusedError(f"{name} {why}: it does not become a port of a bridge", _MOVE)
         _check_addresses_kept(before, after, name)
     for name, link in after.links.items():
         old = before.links.get(name)
@@ -67,7 +73,7 @@ def _carriers(state: State) -> dict[str, str]:
 
 
 def _burden(state: State, link: Link) -> str:
-    mark = _mark_of(state, link.name)
+    mark = None if state.moved_to(link.name) else _mark_of(state, link.name)
     visit = state.visit
     served = [item for item in (*link.addresses, *link.dynamic) if visit and _ip(item) == _ip(visit.address)]
     if visit and link.name in (_zone(visit.address), _zone(visit.peer)):
@@ -94,13 +100,18 @@ def _is_only(state: State, link: Link, route: str) -> bool:
     return not same
 
 
-def _check_port(link: Link, after: State, bridge: BridgeRow, port: PortRow, why: str, vlan: int | None) -> None:
-    """The port that carries the node, its bridge, and the way from it to the uplinks. `vlan` as in `_check_uplink`."""
+def _check_port(
+    link: Link, after: State, bridge: BridgeRow, port: PortRow, why: str, vlan: int | None, out: str
+) -> None:
+    """The port that carries the node, its bridge, and the way from it to the uplinks. `vlan` as in `_check_uplink`.
+
+    `out`: the way out for somebody who wants to take the bridge or the uplink away.
+    """
     name = link.name
     who = f"{name} on bridge {bridge.name} {why}"
     new_bridge = after.bridges.get(bridge.name)
     if new_bridge is None:
-        raise _refused(who, f"bridge {bridge.name} is not removed")
+        raise RefusedError(f"{who}: bridge {bridge.name} is not removed", out)
     new_port = new_bridge.ports.get(port.name)
     new_row = new_port.interface(name) if new_port else None
     if new_port is None or new_row is None:
@@ -119,7 +130,7 @@ def _check_port(link: Link, after: State, bridge: BridgeRow, port: PortRow, why:
     _check_mtu(link, new_row.mtu_request, who)
     for uplink in bridge.ports.values():
         if uplink.name != port.name and not _is_internal(uplink) and not _is_pods(uplink):
-            _check_uplink(uplink, new_bridge.ports.get(uplink.name), vlan, who)
+            _check_uplink(uplink, new_bridge.ports.get(uplink.name), vlan, who, out)
 
 
 def _check_mtu(link: Link, wanted: int | None, who: str) -> None:
@@ -130,12 +141,12 @@ def _check_mtu(link: Link, wanted: int | None, who: str) -> None:
         raise _refused(who, f"its MTU stays {link.mtu}, and does not become {wanted}")
 
 
-def _check_uplink(was: PortRow, wish: PortRow | None, vlan: int | None, who: str) -> None:
+def _check_uplink(was: PortRow, wish: PortRow | None, vlan: int | None, who: str, out: str) -> None:
     """`vlan`: the one of the port that carries the node; 0 for untagged frames, None for several that are unknown."""
     if vlan is not None and not _on_the_wire(was, vlan):
         return
     if wish is None:
-        raise _refused(who, f"{was.name}, its way out, is not removed")
+        raise RefusedError(f"{who}: {was.name}, its way out, is not removed", out)
     gone = sorted({row.name for row in was.interfaces} - {row.name for row in wish.interfaces})
     if gone:
         raise _refused(who, f"{', '.join(gone)}, its way out, is not removed")

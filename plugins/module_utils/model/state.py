@@ -93,6 +93,16 @@ class Visit:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A NIC whose addresses a bridge carries since a move. `rescued`: why the NIC has them again, "" if it has not."""
+
+    nic: str
+    bridge: str
+    id: str = ""
+    rescued: str = ""
+
+
+@dataclass(frozen=True)
 class State:
     """A node: bridges and links by name, the switch's own settings, the text of node.json (None: no file)."""
 
@@ -103,6 +113,11 @@ class State:
     node_json: str | None = None
     ovs_version: str = field(default="", compare=False)
     visit: Visit | None = field(default=None, compare=False)
+    moved: tuple[Moved, ...] = field(default=(), compare=False)
+
+    def moved_to(self, bridge: str) -> Moved | None:
+        """What was moved to a bridge, and is there: not what was rescued from it."""
+        return next((item for item in self.moved if item.bridge == bridge and not item.rescued), None)
 
     def port_of(self, interface: str) -> tuple[BridgeRow, PortRow] | None:
         """The bridge and port that an interface belongs to, or that have its name."""

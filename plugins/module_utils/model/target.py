@@ -119,6 +119,8 @@ def put_bridge(state: State, bridge: Bridge, previous: Bridge | None = None, opt
     wanted = dict(bridge.other_config)
     if bridge.mac is not None:
         wanted[HWADDR] = bridge.mac
+    elif state.moved_to(bridge.name) and HWADDR in row.other_config:
+        wanted.setdefault(HWADDR, row.other_config[HWADDR])  # the site knows the node by it
     given_up = set(previous.other_config) | ({HWADDR} if previous.mac else set()) if previous else set()
     ids = _merged(
         foreign(row.external_ids), bridge.external_ids, previous.external_ids if previous else (), options.external_ids
@@ -144,15 +146,18 @@ def put_vlan_limit(state: State, limit: int | None, previous: int | None = None)
 
 
 def put_uplink(state: State, bridge_name: str, uplink: Uplink, previous: Uplink | None = None) -> State:
-    """With this uplink on the bridge. Refuses a NIC that the node itself, or somebody else, uses."""
+    """With this uplink on the bridge. Refuses a NIC that the node itself, or somebody else, uses.
+
+    One that was moved there, with the node's addresses, goes on carrying the node's own frames.
+    """
     bridge = _bridge(state, bridge_name)
     port = bridge.ports.get(uplink.name) or PortRow(uplink.name)
     _check_port(state, bridge_name, uplink.name, SYSTEM_INTERFACE)
     rows = []
     for nic in sorted(uplink.nics):
         row = port.interface(nic)
-        if row is None:
-            check_nic(state, nic)
+        if row is None and not _is_moved(state, bridge_name, nic):
+            check_nic(state, nic, uplink.move)
         row = row or InterfaceRow(nic)
         mtu = _kept(uplink.mtu, previous.mtu if previous else None, row.mtu_request)
         rows.append(replace(row, mtu_request=mtu, external_ids=_marked(row.external_ids, mtu=mtu)))
@@ -161,7 +166,7 @@ def put_uplink(state: State, bridge_name: str, uplink: Uplink, previous: Uplink 
         port,
         interfaces=tuple(rows),
         tag=uplink.native_vlan,
-        trunks=frozenset(uplink.vlans or ()),
+        trunks=_trunks(state, bridge, uplink),
         vlan_mode=_uplink_mode(uplink),
         bond_mode=(uplink.bond_mode or "active-backup") if bond else None,
         lacp=uplink.lacp if bond else None,
@@ -177,9 +182,14 @@ def put_uplink(state: State, bridge_name: str, uplink: Uplink, previous: Uplink 
 
 
 def put_interface(state: State, bridge_name: str, interface: Interface, previous: Interface | None = None) -> State:
-    """With this host interface on the bridge; it is up and has its addresses, besides those of others."""
+    """With this host interface on the bridge; it is up and has its addresses, besides those of others.
+
+    The bridge's own one is, unless told, on the VLAN that a moved uplink sends untagged.
+    """
     bridge = _bridge(state, bridge_name)
     local = interface.name == bridge_name
+    if local and interface.vlan is None:
+        interface = replace(interface, vlan=_native_vlan(state, bridge))
     port = bridge.ports.get(interface.name)
     if port is None:
         _check_free(state, interface.name)
@@ -251,13 +261,17 @@ def restored(state: State) -> State:
             for row in port.interfaces:
                 link = state.links.get(row.name)
                 if link is not None:
-                    addresses = link.addresses | frozenset(mark.addresses)
+                    ours = () if _is_rescued(state, row.name) else mark.addresses  # the NIC may have them now
+                    addresses = link.addresses | frozenset(ours)
                     state = state.with_link(replace(link, up=True, addresses=addresses))
     return state
 
 
-def check_nic(state: State, name: str) -> None:
-    """Raises RefusedError, or ConfigError, if a NIC cannot become part of a bridge without a loss."""
+def check_nic(state: State, name: str, move: bool = False) -> None:
+    """Raises RefusedError, or ConfigError, if a NIC cannot become part of a bridge without a loss.
+
+    `move`: whether there is consent to move its addresses along, which only changes the advice.
+    """
     link = state.links.get(name)
     if link is None:
         known = sorted(key for key, item in state.links.items() if key != "lo" and item.kind not in OVS_LINK_KINDS)
@@ -276,7 +290,9 @@ def check_nic(state: State, name: str) -> None:
         carried += [f"the routes {_listed(link.routes)}"] if link.routes else []
         raise RefusedError(
             f"{name} carries {' and '.join(carried)}: under a bridge the node would lose them",
-            "name another NIC; this version does not move the node's own",
+            "the modules podnet.ovs.uplink and podnet.ovs.node move it: run the playbook podnet.ovs.site"
+            if move
+            else "name another NIC, or say move: true on the uplink: it then moves with its addresses",
         )
     if link.master:
         raise RefusedError(f"{name} belongs to {link.master}", f"take it out of {link.master} first, or name that one")
@@ -413,6 +429,30 @@ def _check_addresses(state: State, name: str, wanted: Iterable[str]) -> None:
                 raise RefusedError(
                     f"{address} is an address of {link.name} already", f"give {name} another one, or remove it there"
                 )
+
+
+def _is_moved(state: State, bridge: str, nic: str) -> bool:
+    moved = state.moved_to(bridge)
+    return moved is not None and moved.nic == nic
+
+
+def _is_rescued(state: State, name: str) -> bool:
+    return any(item.rescued and name in (item.bridge, item.nic) for item in state.moved)
+
+
+def _native_vlan(state: State, bridge: BridgeRow) -> int | None:
+    """The VLAN of the node's own frames, if a moved uplink sends them untagged."""
+    moved = state.moved_to(bridge.name)
+    port = bridge.ports.get(moved.nic) if moved else None
+    return port.tag if port else None
+
+
+def _trunks(state: State, bridge: BridgeRow, uplink: Uplink) -> frozenset[int]:
+    """Of a moved uplink with 0, for frames without a tag, as long as the bridge's own interface is on no VLAN."""
+    trunks = frozenset(uplink.vlans or ())
+    local = bridge.ports.get(bridge.name)
+    own = any(_is_moved(state, bridge.name, nic) for nic in uplink.nics) and not (local and local.tag)
+    return trunks | {0} if trunks and own and uplink.native_vlan is None else trunks
 
 
 def _uplink_mode(uplink: Uplink) -> str | None:
