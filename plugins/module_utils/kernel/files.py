@@ -133,21 +133,6 @@ def remove_folder(path: str) -> None:
         raise PodnetError(f"cannot remove {path}: {error}", _hint(error)) from error
 
 
-def link(path: str, target: str) -> None:
-    """Makes a symbolic link, or leads an existing one there, in one step and for good. Raises PodnetError."""
-    folder, name = os.path.split(path)
-    make_folder(folder)
-    new = f"{folder}/.{name}.new"
-    try:
-        with suppress(FileNotFoundError):
-            os.unlink(new)
-        os.symlink(target, new)
-        os.replace(new, path)
-        _sync_folder(folder)
-    except OSError as error:
-        raise PodnetError(f"cannot make the link {path}: {error}", _hint(error)) from error
-
-
 @contextmanager
 def locked(path: str, seconds: float) -> Iterator[None]:
     """Holds a file's lock, which ends with the process, for the time of the block; makes the file and its folder.

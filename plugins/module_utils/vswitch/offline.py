@@ -222,7 +222,7 @@ class _Copy:
                 shutil.copyfile(self._db, path)
                 os.truncate(path, length)
             except OSError as error:
-                reason = reason or error.strerror
+                reason = reason or str(error.strerror)
                 self._clear()
             else:
                 return path
