@@ -10,47 +10,30 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..model.move import Request
-from ..model.node import Bridge, Uplink
+from ..model.moves import with_bridge_of, with_uplink_of
 from ..model.ownership import PREFIX
-from ..model.state import INTERNAL, BridgeRow, InterfaceRow, Link, PortRow, State
-from ..model.target import HWADDR, put_bridge, put_uplink
+from ..model.state import BridgeRow, InterfaceRow, PortRow, State
+from ..model.target import HWADDR
 
 KEY_MOVE = PREFIX + "move"
 """In external_ids of what a move made and nobody has confirmed: its id."""
 TRANSIENT = "transient"
 """In Port.other_config: Open vSwitch's own scripts remove such a port at boot, if they are told to (ovs-ctl(8))."""
-UNTAGGED = 0
-"""In Port.trunks: frames without a tag, ovs-vswitchd.conf.db(5)."""
 
 
-def uplink_of(request: Request) -> Uplink:
-    """The declared uplink of the NIC; one without settings if there is none."""
-    nic = request.nic
-    found = (item for item in request.bridge.uplinks if item.name == nic or nic in item.nics)
-    return next(found, Uplink(nic, (nic,)))
-
-
-def bridge_made(state: State, request: Request, move: str, mac: str, mtu: int) -> State:
-    """With the bridge, which has the NIC's MAC address and MTU (bytes), and without the NIC."""
+def bridge_made(state: State, request: Request, move: str) -> State:
+    """With the bridge, which has the NIC's MAC address and MTU, and without the NIC."""
     new = request.bridge.name not in state.bridges
-    wanted: Bridge = replace(request.bridge, mac=mac, mtu=mtu)
-    if HWADDR in wanted.other_config:
-        wanted = replace(wanted, other_config={k: v for k, v in wanted.other_config.items() if k != HWADDR})
-    state = put_bridge(state, wanted)
-    row = state.bridges[wanted.name]
-    if new:
-        row = replace(row, external_ids={**row.external_ids, KEY_MOVE: move})
-    return state.with_bridge(_with_own_port(row, _own_vlan(request)))
+    state = with_bridge_of(state, request)
+    row = state.bridges[request.bridge.name]
+    return state.with_bridge(replace(row, external_ids={**row.external_ids, KEY_MOVE: move})) if new else state
 
 
 def nic_attached(state: State, request: Request, move: str) -> State:
     """With the NIC's port on the bridge, marked as unconfirmed."""
-    uplink = replace(uplink_of(request), mtu=None)
-    link = state.links.get(request.nic) or Link(request.nic)
-    bare = state.with_link(Link(request.nic, up=link.up, mtu=link.mtu, mac=link.mac, kind=link.kind))
-    port = put_uplink(bare, request.bridge.name, uplink).bridges[request.bridge.name].ports[uplink.name]
-    if uplink.vlans is not None and uplink.native_vlan is None:
-        port = replace(port, trunks=port.trunks | {UNTAGGED})
+    wanted = with_uplink_of(state, request)
+    name = port_name(wanted, request)
+    port = wanted.bridges[request.bridge.name].ports[name] if name else PortRow(request.nic)
     port = replace(
         port,
         other_config={**port.other_config, TRANSIENT: "true"},
@@ -120,20 +103,6 @@ def port_name(state: State, request: Request) -> str | None:
     """The name of the port that holds the NIC on the bridge; None if none does."""
     owner = state.port_of(request.nic)
     return owner[1].name if owner and owner[0].name == request.bridge.name else None
-
-
-def _own_vlan(request: Request) -> int | None:
-    """The VLAN of the bridge's own port: as declared, else the one whose frames the NIC carries untagged."""
-    own = request.bridge.interface(request.bridge.name)
-    declared = own.vlan if own else None
-    return declared if declared is not None else uplink_of(request).native_vlan
-
-
-def _with_own_port(row: BridgeRow, vlan: int | None) -> BridgeRow:
-    port = row.ports.get(row.name) or PortRow(row.name, (InterfaceRow(row.name, INTERNAL),))
-    if vlan is not None:
-        port = replace(port, tag=vlan, vlan_mode="access", trunks=frozenset())
-    return replace(row, ports={**row.ports, row.name: port})
 
 
 def _unmarked(port: PortRow) -> PortRow:
