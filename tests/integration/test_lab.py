@@ -248,6 +248,25 @@ def test_a_full_node(lab: Lab, site: Lan, suite: str) -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("manager", ["netplan", "ifupdown"])
+def test_a_manager_other_than_networkd_configures_a_node(lab: Lab, site: Lan, manager: str) -> None:
+    node = lab.full(
+        f"by-{manager}",
+        nics=[Nic("eth0", site, "dhcp")],
+        manager=manager,
+        packages=["openvswitch-switch"],
+        runtime=True,
+    )
+    until(lambda: site.run("ping", "-c1", "-W1", node.address, check=False).returncode == 0, 10, "the node's address")
+    active = node.run("systemctl", "is-active", "systemd-networkd", "networking", check=False).stdout.split()
+    assert active == {"netplan": ["active", "inactive"], "ifupdown": ["inactive", "active"]}[manager]
+    assert node.ssh("ovs-vsctl --timeout=10 list-br").stdout == ""
+    assert node.ssh("podnet --version").stdout.startswith("podnet ")
+    assert node.run("systemctl", "is-enabled", "podnet-agent.socket").stdout == "enabled\n"
+    assert node.state() == "running"
+    node.down()
+
+
 def test_ansible_reaches_full_nodes(lab: Lab, site: Lan) -> None:
     node = lab.full("ansible", nics=[Nic("eth0", site, "static")])
     inventory = lab.inventory({"east": ["ansible"]})

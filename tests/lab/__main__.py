@@ -15,11 +15,12 @@ from .full import enter_words as enter_full, leader_of
 from .lab import Lab, all_labs, clear, is_held
 from .lan import Nic
 from .light import enter_words as enter_light
+from .managers import MANAGERS
 from .proc import LABS, PLAIN, LabError
 
 
 def up(words: argparse.Namespace) -> None:
-    """Makes a lab that stands on: a LAN with a gateway for eth0, a switch for eth1 if it is wanted, and nodes n1, n2 …"""
+    """Makes a lab that stands on: a LAN with a gateway for eth0, a switch for eth1 if wanted, and nodes n1, n2 …"""
     with Lab(words.lab, keep=True) as lab:
         lan = lab.lan("lan", ipv4=words.ipv4, ipv6=words.ipv6, dhcp=True, mirror=words.kind == "full")
         trunk = lab.lan("trunk")
@@ -31,7 +32,10 @@ def up(words: argparse.Namespace) -> None:
                 lab.light(f"n{number}", nics=[Nic("eth0", lan, "static"), *second], datapath=words.datapath)
             else:
                 suite = words.suite[(number - 1) % len(words.suite)]
-                full.append(lab.full(f"n{number}", suite=suite, nics=nics, datapath=words.datapath, wait=False))
+                made = lab.full(
+                    f"n{number}", suite=suite, nics=nics, datapath=words.datapath, manager=words.manager, wait=False
+                )
+                full.append(made)
         for node in full:
             node.wait()
         lab.inventory()
@@ -106,6 +110,7 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument("--suite", action="append", choices=("bookworm", "trixie"), help="once, or in turn for the nodes")
     make.add_argument("--eth0", choices=("static", "dhcp"), default="static")
     make.add_argument("--nics", type=int, choices=(1, 2), default=2)
+    make.add_argument("--manager", choices=tuple(MANAGERS), default="networkd", help="of the full nodes' eth0")
     make.add_argument("--datapath", choices=("netdev", "system"), default="netdev")
     make.add_argument("--ipv4", default="10.99.0.0/24")
     make.add_argument("--ipv6", default="fd00:99::/64")

@@ -14,10 +14,12 @@ import re
 import shutil
 from pathlib import Path
 
+from .layers import fetch, fetch_recipe
 from .proc import KERNEL, MIRROR, PLAIN, ROOTS, STATE, LabError, run
 
 SUITES = ("bookworm", "trixie")
-PARTS = (*SUITES, "vm")
+LAYERED = tuple(f"{suite}-layers" for suite in SUITES)
+PARTS = (*SUITES, *LAYERED, "vm")
 KEY = ROOTS / "id"
 """The private ssh key that every full node lets in as root."""
 
@@ -85,6 +87,8 @@ def recipe(part: str) -> str:
     text = [part, IN_ROOT, IN_MIRROR, SETTLE]
     if part == "vm":
         text += [IN_MACHINE, INIT, MODULES]
+    if part in LAYERED:
+        text += [fetch_recipe()]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
 
@@ -105,9 +109,12 @@ def sources(suite: str) -> list[str]:
 
 
 def make(part: str) -> None:
-    """Builds a part: a suite's root and mirror, or the virtual machine's root and kernel."""
+    """Builds a part: a suite's root and mirror, its layers' packages, or the virtual machine's root and kernel."""
     if part == "vm":
         make_machine()
+    elif part in LAYERED:
+        suite = part.split("-")[0]
+        fetch(suite, sources(suite))
     else:
         make_root(part)
 

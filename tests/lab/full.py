@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .build import SUITES
-from .lan import Nic, Port
+from .lan import Nic
+from .layers import lowers
+from .managers import File, manager_of
 from .node import Node, Word
 from .proc import PLAIN, ROOTS, Data, LabError, Result, run, until
 from .space import cgroup_name, clear_part, end_processes, processes_in
@@ -53,15 +55,35 @@ ExecStartPre=/usr/bin/ovs-vsctl --no-wait --timeout=5 set Open_vSwitch . other_c
 
 
 class Full(Node):
-    """A node with systemd, ssh and apt, as a fresh installation: what it changes on its disk ends with it."""
+    """A node with systemd, ssh and apt, as a fresh installation: what it changes on its disk ends with it.
 
-    def __init__(self, lab: str, name: str, nics: Sequence[Nic], datapath: str, suite: str) -> None:
+    `manager` configures its static and dhcp NICs, and is the only network manager that runs: "networkd", "netplan",
+    "ifupdown", "networkmanager", or "none" (a script of the site, static NICs only). `packages` are preinstalled, of
+    those that nodes can install: "openvswitch-switch", say. With `runtime` the product's files and units are there as
+    well, enabled as its role does.
+    """
+
+    def __init__(
+        self,
+        lab: str,
+        name: str,
+        nics: Sequence[Nic],
+        datapath: str,
+        suite: str,
+        *,
+        manager: str = "networkd",
+        packages: Sequence[str] = (),
+        runtime: bool = False,
+    ) -> None:
         super().__init__(lab, name, nics, datapath)
         if suite not in SUITES:
             raise LabError(f"{name}: no root for {suite!r}; there are {', '.join(SUITES)}")
         if not (ROOTS / suite).is_dir():
             raise LabError(f"{name}: run dev/setup --lab {suite} first")
         self.suite = suite
+        self.manager = manager
+        self.packages = tuple(packages)
+        self.runtime = runtime
         self._process: subprocess.Popen[bytes] | None = None
         self._leader = 0
 
@@ -69,12 +91,20 @@ class Full(Node):
         """Writes the node's configuration and switches it on; `wait` waits until it is up."""
         for folder in ("disk", "work", "root"):
             (self.folder / folder).mkdir(parents=True)
-        for path, text in self._configuration().items():
-            target = self.folder / "disk" / path
+        disk = self.folder / "disk"
+        for path, file in self._configuration().items():
+            target = disk / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
+            target.write_text(file.text, encoding="utf-8")
+            target.chmod(file.mode)
+        if self.runtime:
+            from .units import put_runtime
+
+            put_runtime(disk)
+        enable(disk)
         (self.folder / "links").write_text(self.link_script(), encoding="utf-8")
-        words = [self.name, self.folder, self.netns_name, ROOTS / self.suite, cgroup_name(self.lab, self.name)]
+        base = ":".join(str(path) for path in lowers(self.suite, self.manager, self.packages))
+        words = [self.name, self.folder, self.netns_name, base, cgroup_name(self.lab, self.name)]
         with open(self.folder / "console", "wb") as console:
             self._process = subprocess.Popen(
                 ["sh", "-c", BOOT, "boot", *map(str, words)],
@@ -85,23 +115,22 @@ class Full(Node):
                 start_new_session=True,
             )
 
-    def _configuration(self) -> dict[str, str]:
+    def _configuration(self) -> dict[str, File]:
         hosts = f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {self.name}\n"
-        files = {
+        texts = {
             "etc/hostname": f"{self.name}\n",
             "etc/hosts": hosts,
             "etc/resolv.conf": "",
             "etc/apt/sources.list": "",
         }
-        for port in self.ports.values():
-            text = network_file(port)
-            if text:
-                files[f"etc/systemd/network/10-{port.nic.name}.network"] = text
-            if port.nic.mode != "none" and port.nic.lan.mirror:
-                files["etc/apt/sources.list"] = f"deb [trusted=yes] http://{port.nic.lan.gateway}/{self.suite} ./\n"
+        managed = [port for port in self.ports.values() if port.nic.mode != "none"]
+        for port in managed:
+            if port.nic.lan.mirror:
+                texts["etc/apt/sources.list"] = f"deb [trusted=yes] http://{port.nic.lan.gateway}/{self.suite} ./\n"
         if self.datapath == "netdev":
-            files["etc/systemd/system/ovs-vswitchd.service.d/lab.conf"] = NETDEV
-        return files
+            texts["etc/systemd/system/ovs-vswitchd.service.d/lab.conf"] = NETDEV
+        files = {path: File(text) for path, text in texts.items()}
+        return {**files, **manager_of(self.manager).files(managed)}
 
     def leader(self) -> int:
         """The node's first process, a number of this machine; 0 while there is none."""
@@ -188,16 +217,13 @@ def enter_words(leader: int) -> list[str]:
     return ["nsenter", f"--target={leader}", "--all", "--"]
 
 
-def network_file(port: Port) -> str:
-    """systemd-networkd's configuration of a NIC; "" for one that it leaves alone."""
-    match = f"[Match]\nName={port.nic.name}\n[Network]\n"
-    if port.nic.mode == "dhcp":
-        return f"{match}DHCP=ipv4\nIPv6AcceptRA=yes\n"
-    if port.nic.mode == "static":
-        lines = [f"Address={address}" for address in port.addresses]
-        lines += [f"Gateway={gateway.ip}" for gateway in port.nic.lan.gateways]
-        return match + "\n".join([*lines, "IPv6AcceptRA=no"]) + "\n"
-    return ""
+def enable(disk: Path) -> None:
+    """Enables the units under a disk's /etc/systemd/system that say when they want to be started."""
+    folder = disk / "etc/systemd/system"
+    units = [path for path in folder.glob("*.*") if path.is_file() and "@." not in path.name]
+    wanted = [path.name for path in units if "\n[Install]\n" in path.read_text(encoding="utf-8")]
+    if wanted:
+        run(["systemctl", "--quiet", f"--root={disk}", "enable", *sorted(wanted)], env=PLAIN)
 
 
 def leader_of(lab: str, name: str) -> int:

@@ -126,10 +126,22 @@ class Lab:
         suite: str = "bookworm",
         nics: Sequence[Nic] = (),
         datapath: str = "netdev",
+        manager: str = "networkd",
+        packages: Sequence[str] = (),
+        runtime: bool = False,
         wait: bool = True,
     ) -> Full:
-        """Boots a full node. With `wait` false it still boots when this returns: see `Full.wait`."""
-        node = Full(self.name, self._new(name), nics, datapath, suite)
+        """Boots a full node; see `Full`. With `wait` false it still boots when this returns: see `Full.wait`."""
+        node = Full(
+            self.name,
+            self._new(name),
+            nics,
+            datapath,
+            suite,
+            manager=manager,
+            packages=packages,
+            runtime=runtime,
+        )
         node.start()
         if wait:
             node.wait()
