@@ -52,6 +52,39 @@ attributes:
     support: full
 """
 
+    MOVING = r"""
+options:
+  confirm:
+    description:
+      - Who says that the node can still be reached after a move; otherwise it goes back to what it was.
+      - With V(controller), Ansible does, over a new connection. With V(probe), the node does, when everything in
+        O(probes) and its gateway answer. With V(both), Ansible does, after these.
+      - V(none) is for a connection that does not depend on the network, C(ansible_connection=local).
+    type: str
+    choices: [controller, probe, both, none]
+    default: controller
+  confirm_timeout:
+    description: Seconds until a move that nobody confirms is taken back, from 10 to 600.
+    type: int
+    default: 120
+  probes:
+    description: What must answer after a move, an address (echo) or V(tcp://HOST:PORT).
+    type: list
+    elements: str
+    default: []
+  manager:
+    description: Who configures the NIC on the node; found out unless told.
+    type: str
+    choices: [auto, networkd, netplan, ifupdown, networkmanager, none]
+    default: auto
+attributes:
+  async:
+    description: Can be run with C(async).
+    support: none
+    details:
+      - It waits for the node itself, over several connections.
+"""
+
     SWITCH = r"""
 options:
   ovsdb:

@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 from ansible.module_utils.basic import AnsibleModule
 
 from .errors import OvsdbUnavailable, PodnetError
+from .model.move import CONFIRMERS, MANAGERS, TIMEOUT, MovePlan, Request, parse_probes, parse_timeout
+from .model.moves import Terms
 from .model.node import Bridge
 from .model.paths import NODE_UNIT, OVSDB, RUNTIME_LIB, UNIT_FOLDERS
 from .model.plan import FILE, Plan
@@ -27,6 +29,15 @@ from .model.target import put_bridge
 OVSDB_ARGUMENT = {"ovsdb": {"type": "str", "default": OVSDB}, "_podnet_archive": {"type": "path"}}
 """Options of each module that talks to the switch. The hidden one is set by the action plugin with the runtime."""
 
+MOVE_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "confirm": {"type": "str", "choices": list(CONFIRMERS), "default": CONFIRMERS[0]},
+    "confirm_timeout": {"type": "int", "default": TIMEOUT},
+    "probes": {"type": "list", "elements": "str", "default": []},
+    "manager": {"type": "str", "choices": list(MANAGERS), "default": MANAGERS[0]},
+}
+"""Options of the modules that may move a NIC."""
+
+WantedMoves = Callable[[State, Terms], "tuple[Request, ...]"]
 _PACKAGES = ("pyroute2", "ovsdbapp")
 
 
@@ -47,13 +58,21 @@ def require_runtime(module: AnsibleModule) -> None:
         fail(module, PodnetError(found, "run the role podnet.ovs.runtime"), runtime_missing=True)
 
 
-def run(module: AnsibleModule, wish: Callable[[State], State], warnings: tuple[str, ...] = ()) -> None:
+def run(
+    module: AnsibleModule,
+    wish: Callable[[State], State],
+    warnings: tuple[str, ...] = (),
+    wanted_moves: WantedMoves | None = None,
+    foresee: Callable[[Request], MovePlan] | None = None,
+) -> None:
     """Makes the wish true, or in check mode says what would be done, and ends the module.
 
-    In check mode, the bridge that the option `bridge` names may be one that an earlier task would have made.
+    In check mode, the bridge that the option `bridge` names may be one that an earlier task would have made. Moves that
+    the wish needs first end the module too, with `move_pending`: the action plugin has them carried out, and runs the
+    module once more.
     """
     require_runtime(module)
-    from .uplink.converge import converge
+    from .uplink.converge import Moves, converge
 
     def assume(state: State) -> State:
         bridge = module.params.get("bridge")
@@ -63,12 +82,19 @@ def run(module: AnsibleModule, wish: Callable[[State], State], warnings: tuple[s
         return put_bridge(state, Bridge(bridge))
 
     try:
-        plan = converge(wish, module.params["ovsdb"], module.check_mode, assume)
+        moves = None
+        if wanted_moves and foresee:
+            terms, wanted = _terms(module), wanted_moves
+            moves = Moves(lambda state: wanted(state, terms), foresee)
+        plan = converge(wish, module.params["ovsdb"], module.check_mode, assume, moves=moves)
     except PodnetError as error:
         fail(module, error)
     for text in (*plan.warnings, *warnings, *_lasting_warnings(module, plan)):
         module.warn(text)
-    module.exit_json(**result_of(plan))
+    result = result_of(plan)
+    if plan.pending and not module.check_mode:
+        result.update(changed=False, move_pending=[request.to_dict() for request in plan.pending])
+    module.exit_json(**result)
 
 
 def look(module: AnsibleModule) -> tuple[State, list[str]]:
@@ -107,6 +133,15 @@ def result_of(plan: Plan) -> dict[str, Any]:
 def given(module: AnsibleModule, *names: str) -> dict[str, Any]:
     """Those of the options that the user set, for the model's parsers."""
     return {name: module.params[name] for name in names if module.params[name] is not None}
+
+
+def _terms(module: AnsibleModule) -> Terms:
+    """How moves are carried out, from the options. Raises ConfigError."""
+    params = module.params
+    timeout = parse_timeout(params["confirm_timeout"], "confirm_timeout")
+    probes = tuple(params["probes"])
+    parse_probes(probes)
+    return Terms(params["ovsdb"], params["manager"], params["confirm"], timeout, probes)
 
 
 def _diff_of_objects(plan: Plan) -> dict[str, str]:

@@ -15,7 +15,8 @@ description:
   - Converges the whole node in one plan, the switch in one transaction, and writes C(/etc/podnet/node.json), from which
     the CNI plugins take what pods may use.
   - What an earlier run made and is no longer declared is removed. What others made stays.
-  - A NIC that carries addresses or routes is refused, and nothing is changed then.
+  - A NIC that carries addresses or routes is refused, and nothing is changed then, unless there is consent to move it
+    with them (C(move) of the uplink). Moves come first, each confirmed over a new connection or taken back.
 options:
   bridges:
     description: The bridges in their order; a CNI configuration without a bridge means the first.
@@ -96,8 +97,8 @@ options:
             type: int
           move:
             description:
-              - Consent to moving a NIC that carries the node's own addresses. This module does not move one, with or
-                without consent.
+              - Consent to moving a NIC that carries the node's own addresses. They go to the bridge's own interface,
+                with routes and all else, over the SSH connection that runs on the NIC.
             type: bool
             default: false
           other_config:
@@ -206,9 +207,17 @@ options:
     description: Remove a bridge that is not declared any more even if it carries ports that are not of this collection.
     type: bool
     default: false
+  unbridge:
+    description:
+      - Consent to the way back of NICs that were moved, where they are declared no longer. The NIC gets the node's
+        addresses before it leaves the bridge. Without consent that is refused.
+      - Needs O(purge).
+    type: bool
+    default: false
 extends_documentation_fragment:
   - podnet.ovs.attributes
   - podnet.ovs.attributes.switch
+  - podnet.ovs.attributes.moving
 seealso:
   - module: podnet.ovs.node_info
   - module: podnet.ovs.bridge
@@ -240,9 +249,18 @@ EXAMPLES = r"""
         vlan: 200
         namespaces: [team-b]
 
-- name: Nothing of this collection's is left on the node's switch
+- name: The node's only NIC under a bridge, over the SSH connection that runs on it
+  podnet.ovs.node:
+    bridges:
+      - name: br-ex
+        uplinks:
+          - {name: eth0, vlans: "100,200", move: true}
+    probes: [10.0.0.1]
+
+- name: Nothing of this collection's is left on the node's switch, and NICs have their addresses back
   podnet.ovs.node:
     bridges: []
+    unbridge: true
 """
 
 RETURN = r"""
@@ -265,7 +283,7 @@ operations:
       returned: always
       sample: br-pod
     action:
-      description: V(create), V(change), V(remove), V(up), V(down), V(add) or V(write).
+      description: V(create), V(change), V(remove), V(up), V(down), V(add), V(write), V(move) or V(unbridge).
       type: str
       returned: always
       sample: create
@@ -284,6 +302,47 @@ after:
   returned: success
   type: dict
   sample: {bridges: {br-pod: {datapath_type: system, fail_mode: standalone}}}
+moves:
+  description: The moves of NICs that were carried out or tried.
+  returned: when the node's addresses had to move
+  type: list
+  elements: dict
+  sample:
+    - {id: 6d0e6a4c1b2f, direction: move, nic: eth0, bridge: br-ex, result: committed, reason: ""}
+  contains:
+    id:
+      description: The move's name in the node's journal, for C(podnet uplink status).
+      type: str
+      returned: always
+      sample: 6d0e6a4c1b2f
+    direction:
+      description: V(move), under the bridge, or V(unbridge), out of it.
+      type: str
+      returned: always
+      sample: move
+    nic:
+      description: The NIC.
+      type: str
+      returned: always
+      sample: eth0
+    bridge:
+      description: The bridge.
+      type: str
+      returned: always
+      sample: br-ex
+    result:
+      description:
+        - V(committed), the node is as wanted. V(rolled_back), it is as before. V(refused), nothing was touched.
+        - V(unreachable), it did not answer in time, even after the deadline for its way back. V(diverged), it is
+          neither as before nor as wanted, and needs a person.
+      type: str
+      returned: always
+      sample: committed
+    reason:
+      description: Why it was not committed.
+      type: str
+      returned: always
+      sample: the gateway 10.0.0.1 does not answer
 hint:
   description: The way out of an error, where one is known.
   returned: failure
@@ -295,8 +354,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import OVSDB_ARGUMENT, fail, run
+from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import MOVE_ARGUMENTS, OVSDB_ARGUMENT, fail, run
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
+from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MovePlan, Request
+from ansible_collections.podnet.ovs.plugins.module_utils.model.moves import Terms, gone, moves_between, ways_back
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Node
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import State
 from ansible_collections.podnet.ovs.plugins.module_utils.model.target import (
@@ -367,8 +428,15 @@ def argument_spec() -> dict[str, Any]:
         "policy": {"type": "list", "elements": "dict", "default": [], "options": RULE},
         "purge": {"type": "bool", "default": True},
         "force": {"type": "bool", "default": False},
+        "unbridge": {"type": "bool", "default": False},
+        **MOVE_ARGUMENTS,
         **OVSDB_ARGUMENT,
     }
+
+
+def foresee(request: Request) -> MovePlan:
+    """What a move will do, from a look at the node."""
+    return MovePlan(request)
 
 
 def main() -> None:
@@ -383,7 +451,11 @@ def main() -> None:
     def wish(state: State) -> State:
         return node_state(state, node, declared(state), options)
 
-    run(module, wish, warnings_of(node))
+    def moves(state: State, terms: Terms) -> tuple[Request, ...]:
+        out = gone(state, node) if options.purge and module.params["unbridge"] else ()
+        return (*ways_back(state, out, terms), *moves_between(state, node.bridges, terms))
+
+    run(module, wish, warnings_of(node), moves, foresee)
 
 
 if __name__ == "__main__":

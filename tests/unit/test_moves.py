@@ -69,7 +69,7 @@ def test_consent_opens_the_one_way() -> None:
     assert not moves_between(fresh(), without.bridges, TERMS)
     with pytest.raises(RefusedError, match="move: true on the uplink"):
         node_state(fresh(), without)
-    with pytest.raises(RefusedError, match="the playbook podnet.ovs.site"):
+    with pytest.raises(RefusedError, match=r"the playbook podnet\.ovs\.site"):
         node_state(fresh(), wanted)
 
 

@@ -15,7 +15,7 @@ from .node import Bridge, Interface, Node, Uplink
 from .paths import OVSDB
 from .plan import FILE, REMOVE, WRITE, Operation, Plan, plan_between
 from .state import Link, Moved, State
-from .target import HWADDR, OVS_LINK_KINDS, declaration_of_bridge, declaration_of_uplink, put_bridge, put_uplink
+from .target import OVS_LINK_KINDS, declaration_of_bridge, declaration_of_uplink, put_bridge, put_uplink
 
 MOVE_KIND = "move"
 
@@ -123,7 +123,7 @@ def after_moves(state: State, requests: Iterable[Request]) -> State:
 
 
 def plan_of_moves(before: State, plans: Sequence[MovePlan]) -> Plan:
-    """The plan of the moves alone."""
+    """The plan of the moves alone, which are pending in it."""
     after = after_moves(before, (plan.request for plan in plans))
     operations = tuple(step for plan in plans for step in _operations(plan))
     return _shown(plan_between(before, after), before, after, plans, operations)
@@ -208,6 +208,7 @@ def _shown(
         {**whole.before, "links": _links(before, names)},
         {**whole.after, "links": _links(after, names)},
         tuple(text for plan in plans for text in plan.warnings),
+        tuple(plan.request for plan in plans),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from .move import Request
 from .paths import NODE_JSON
 from .state import INTERNAL, BridgeRow, InterfaceRow, Link, PortRow, State
 from .vlan import collapse
@@ -44,12 +45,16 @@ class Operation:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps in their order, and the touched things before and after them."""
+    """The steps in their order, and the touched things before and after them.
+
+    `pending`: moves that must be carried out first, by others than who carries out the plan.
+    """
 
     operations: tuple[Operation, ...] = ()
     before: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    pending: tuple[Request, ...] = ()
 
     @property
     def changed(self) -> bool:

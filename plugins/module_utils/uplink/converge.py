@@ -6,18 +6,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..errors import DeadlineExceeded, OvsdbUnavailable, PodnetError
+from ..errors import DeadlineExceeded, OvsdbUnavailable, PodnetError, RefusedError
 from ..kernel.files import locked, write_text
 from ..kernel.links import change_addresses, ignore_routers, set_up, wait_for_addresses, wait_for_links
 from ..model import plan
+from ..model.move import MovePlan, Request
+from ..model.moves import after_moves, plan_of_moves, plan_with_moves
 from ..model.paths import NODE_LOCK, OVSDB
 from ..model.plan import Operation, Plan, plan_between
 from ..model.safety import check_safe
 from ..model.state import State
 from ..vswitch.bridges import change_switch, check_switch, no_datapath, observe_switch
 from ..vswitch.session import Session
+from .journal import open_moves
 from .observe import observe
 
 Wish = Callable[[State], State]
@@ -27,22 +30,48 @@ _SECONDS_A_STEP = 0.1
 """What a slow machine gets for each bridge or port, on top: several hundred of them are made in one go."""
 
 
+@dataclass(frozen=True)
+class Moves:
+    """The moves that a wish needs first: which ones, from a state, and what each of them will do."""
+
+    wanted: Callable[[State], tuple[Request, ...]]
+    foresee: Callable[[Request], MovePlan]
+
+
 def converge(
-    wish: Wish, endpoint: str = OVSDB, check: bool = False, assume: Wish | None = None, timeout: float = 10.0
+    wish: Wish,
+    endpoint: str = OVSDB,
+    check: bool = False,
+    assume: Wish | None = None,
+    timeout: float = 10.0,
+    moves: Moves | None = None,
 ) -> Plan:
     """Makes the wish true, and returns the plan that did it; with `check`, the plan that would.
 
     `timeout` (seconds) bounds each wait for the switch, which is longer where much is to do. What fails half-way is
     taken back, so one run waits for the other. Without a database, `check` plans from an empty one and says so in a
-    warning; `assume` adds to what is there what an earlier task would have made. Raises PodnetError.
+    warning; `assume` adds to what is there what an earlier task would have made. Where the wish needs `moves`, nothing
+    is changed: they are `pending` in the plan, which then is theirs alone, or with `check` that of all that would be
+    done. Refuses to change anything while a move is under way. Raises PodnetError.
     """
     if not check:
         with locked(NODE_LOCK, _TURN_SECONDS):
-            return _converge(wish, endpoint, False, _as_it_is, timeout)
-    return _converge(wish, endpoint, True, assume or _as_it_is, timeout)
+            _check_no_move()
+            return _converge(wish, endpoint, False, _as_it_is, timeout, moves)
+    return _converge(wish, endpoint, True, assume or _as_it_is, timeout, moves)
 
 
-def _converge(wish: Wish, endpoint: str, check: bool, assume: Wish, timeout: float) -> Plan:
+def _check_no_move() -> None:
+    for journal in open_moves():
+        request, holder = journal.request, journal.holder
+        who = "@".join(str(holder[key]) for key in ("user", "host") if holder.get(key)) or "somebody"
+        raise RefusedError(
+            f"a move is under way: {journal.id} ({request.source} to {request.target}, {journal.state}), begun by {who}",
+            "wait until it is over; on the node: podnet uplink status",
+        )
+
+
+def _converge(wish: Wish, endpoint: str, check: bool, assume: Wish, timeout: float, moves: Moves | None = None) -> Plan:
     try:
         session = Session.open(endpoint, min(timeout, 5.0))
     except OvsdbUnavailable as error:
@@ -50,15 +79,35 @@ def _converge(wish: Wish, endpoint: str, check: bool, assume: Wish, timeout: flo
             raise
         state = assume(observe(None))
         warning = f"planned as if Open vSwitch were running and empty: {error.message}"
-        return replace(plan_between(state, _safe(state, wish)), warnings=(warning,))
+        foreseen = _with_moves(state, wish, moves, check) or plan_between(state, _safe(state, wish))
+        return replace(foreseen, warnings=(warning, *foreseen.warnings))
     with session:
         before = assume(observe(session))
+        with_moves = _with_moves(before, wish, moves, check)
+        if with_moves:
+            return with_moves
         wanted = _safe(before, wish)
         todo = plan_between(before, wanted)
         if todo.operations and not check:
             _carry_out(session, before, wanted, todo, timeout + _SECONDS_A_STEP * len(todo.operations))
             _read_back(session, wish)
         return todo
+
+
+def _with_moves(before: State, wish: Wish, moves: Moves | None, check: bool) -> Plan | None:
+    """The plan for a wish that needs moves, after a look whether it can come true at all; None if it needs none."""
+    first = moves.wanted(before) if moves else ()
+    if not moves or not first:
+        return None
+    state, later = after_moves(before, first), list(first)
+    while more := moves.wanted(state):  # out of one bridge, and then to another
+        later += more
+        state = after_moves(state, more)
+    wanted = _safe(state, wish)
+    plans = [moves.foresee(request) for request in first]
+    if not check:
+        return plan_of_moves(before, plans)
+    return plan_with_moves(before, wanted, [*plans, *(MovePlan(request) for request in later[len(first) :])])
 
 
 def _safe(state: State, wish: Wish) -> State:
