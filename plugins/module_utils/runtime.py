@@ -23,6 +23,7 @@ from typing import Any
 from .errors import DecodeError, PodnetError, RefusedError
 from .kernel.files import locked
 from .model.paths import CNI_BIN, OPT
+from .uplink.journal import open_moves
 
 SCHEMA = 1
 """Of manifest.json: keys may be added, a newer one is refused."""
@@ -121,7 +122,7 @@ def wanted(state: State, place: Place, manifest: Manifest) -> State:
     if place.command:
         links[place.command] = str(opt / "current" / "bin" / "podnet")
     previous = state.previous if state.current in (None, manifest.version) else state.current
-    versions = {manifest.version, previous} - {None}
+    versions = {manifest.version, previous, *_in_use(state, opt)} - {None}
     return State(manifest.version, previous, tuple(sorted(str(name) for name in versions)), place.python, links)
 
 
@@ -214,6 +215,12 @@ def check_free(link: str, opt: str) -> None:
     path = Path(link)
     if os.path.lexists(path) and not _is_ours(path, Path(opt)):
         raise RefusedError(f"{link} is there and not of podnet.ovs", "move it away, or choose another folder")
+
+
+def _in_use(state: State, opt: Path) -> set[str]:
+    """The versions from which a move of the node's NIC is carried out: one that loses its program is not undone."""
+    folders = [Path(journal.program).parent.parent for journal in open_moves()]
+    return {folder.name for folder in folders if folder.parent == opt and folder.name in state.versions}
 
 
 def _entries(folder: Path) -> list[Path]:
