@@ -118,25 +118,28 @@ class Subject:
         argv = ["setsid", "--wait", PODNET, "uplink", *words]
         return self.node.run(*argv, input=input, check=False, timeout=timeout, env=env)
 
-    def request(self, direction: str, timeout: int, bridge: str = BRIDGE, **more: object) -> dict[str, Any]:
+    def request(self, direction: str, timeout: int, bridge: str = BRIDGE, **more: Any) -> dict[str, Any]:
         """What is asked for; `more` are keys of the request."""
         uplink = {"name": NIC, "move": True}
         declared = {"name": bridge, "datapath_type": self.node.datapath, "uplinks": [uplink]}
         asked = {"schema": 1, "direction": direction, "nic": NIC, "bridge": declared, "timeout": timeout}
         return {**asked, "manager": self.manager, **more}
 
-    def begin(self, direction: str, timeout: int = 10, bridge: str = BRIDGE, **more: object) -> tuple[Move, Result]:
+    def begin(self, direction: str, timeout: int = 10, bridge: str = BRIDGE, **more: Any) -> tuple[Move, Result]:
         """Begins a move; whether that went well is in the result."""
         move = Move(direction, timeout)
+        return move, self.podnet("begin", input=json.dumps(self.begin_document(move, bridge, **more)))
+
+    def begin_document(self, move: Move, bridge: str, holder: str = "controller", **more: Any) -> dict[str, Any]:
+        """What `podnet uplink begin` reads. `more` are keys of the request."""
         self.ids.add(move.id)
-        document = {
+        return {
             "schema": 1,
             "id": move.id,
             "nonce_hash": hashlib.sha256(move.nonce.encode()).hexdigest(),
-            "request": self.request(direction, timeout, bridge, **more),
-            "holder": {"host": "controller", "user": "tester"},
+            "request": self.request(move.direction, move.timeout, bridge, **more),
+            "holder": {"host": holder, "user": "tester"},
         }
-        return move, self.podnet("begin", input=json.dumps(document))
 
     def confirm(self, move: Move) -> Result:
         """Confirms it on a new connection."""
@@ -162,9 +165,9 @@ class Subject:
         state = self.state(move)
         return state if state in states else ""
 
-    def run_whole(self, direction: str, timeout: int = 60) -> Move:
+    def run_whole(self, direction: str, timeout: int = 60, bridge: str = BRIDGE) -> Move:
         """A move that nothing disturbs, to its end. Raises AssertionError if it does not get there."""
-        move, begun = self.begin(direction, timeout)
+        move, begun = self.begin(direction, timeout, bridge)
         assert begun.returncode == 0, f"begin {direction}: {begun.stdout}{begun.stderr}"
         state = self.wait_for(move, "applied", ROLLED_BACK, seconds=timeout)
         assert state == "applied", f"{direction}: {state}: {self.podnet('status', move.id, '--json').stdout}"
