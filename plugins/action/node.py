@@ -3,26 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from typing import Any
-
-from ansible_collections.podnet.ovs.plugins.plugin_utils.carrier import RuntimeCarrier
+from ansible_collections.podnet.ovs.plugins.plugin_utils.moving import MovingAction
 
 
-class ActionModule(RuntimeCarrier):
+class ActionModule(MovingAction):
     """Of `node` and of all modules that work on a node's switch, through meta/runtime.yml.
 
     They need libraries that the role runtime installs. Where these are not there yet, as in check mode on a fresh node,
-    the module says so, and is run once more with the archive.
+    the module says so, and is run once more with the archive. Moves that `node` needs are carried out in between.
     """
-
-    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ansible's entry."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        answer = self._execute_module(task_vars=task_vars)
-        if answer.get("runtime_missing"):
-            remote = self.bring(self.archive())
-            answer = self._execute_module(
-                module_args={**self._task.args, "_podnet_archive": remote}, task_vars=task_vars
-            )
-        result.update(answer)
-        return result

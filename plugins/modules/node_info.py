@@ -14,6 +14,7 @@ author:
 description:
   - Reads bridges, uplinks, interfaces and the attachments of pods from the node's Open vSwitch and kernel, and compares
     them with what C(/etc/podnet/node.json) declares.
+  - Says which NICs were moved under bridges, and which of them were rescued because the bridge failed.
   - A node without Open vSwitch is no error; it has a finding that says so.
 extends_documentation_fragment:
   - podnet.ovs.attributes.info
@@ -75,6 +76,29 @@ attachments:
       ifname: net1
       pod: default/web-0
       addresses: [10.10.0.5/24]
+moved:
+  description: The NICs whose addresses a bridge carries since a move, by name.
+  returned: success
+  type: dict
+  sample: {eth0: {bridge: br-ex, rescued: ""}}
+  contains:
+    bridge:
+      description: The bridge.
+      type: str
+      returned: always
+      sample: br-ex
+    rescued:
+      description: Why the NIC has the addresses back for now. Empty if the bridge carries them.
+      type: str
+      returned: always
+      sample: bridge br-ex did not come up in 30 seconds
+moves:
+  description: The moves that the node's journal knows, the newest last.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - {id: 6d0e6a4c1b2f, direction: move, nic: eth0, bridge: br-ex, state: committed, reason: "", open: false}
 declared:
   description: The names of what node.json declares. Empty without the file.
   returned: success
@@ -102,6 +126,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetErr
 from ansible_collections.podnet.ovs.plugins.module_utils.model.facts import facts_of
 from ansible_collections.podnet.ovs.plugins.module_utils.model.findings import findings_of
 from ansible_collections.podnet.ovs.plugins.module_utils.model.target import declared
+from ansible_collections.podnet.ovs.plugins.module_utils.uplink.journal import all_moves
 
 
 def main() -> None:
@@ -115,7 +140,28 @@ def main() -> None:
         facts = facts_of(state, node)
     except PodnetError as error:
         fail(module, error)
-    module.exit_json(changed=False, running=not trouble, findings=[*trouble, *found], **facts)
+    moves = moves_of_journal()
+    found = [
+        *found,
+        *(f"a move is not over: {move['id']} of {move['nic']}: {move['state']}" for move in moves if move["open"]),
+    ]
+    module.exit_json(changed=False, running=not trouble, findings=[*trouble, *found], moves=moves, **facts)
+
+
+def moves_of_journal() -> list[dict[str, Any]]:
+    """The moves that the node has a journal of."""
+    return [
+        {
+            "id": journal.id,
+            "direction": journal.request.direction,
+            "nic": journal.request.nic,
+            "bridge": journal.request.bridge.name,
+            "state": journal.state,
+            "reason": journal.reason,
+            "open": journal.open,
+        }
+        for journal in all_moves()
+    ]
 
 
 if __name__ == "__main__":

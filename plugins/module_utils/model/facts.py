@@ -15,7 +15,7 @@ from .vlan import collapse
 
 
 def facts_of(state: State, node: Node | None) -> dict[str, Any]:
-    """Versions, bridges, uplinks, interfaces, attachments, and the names of what is declared."""
+    """Versions, bridges, uplinks, interfaces, attachments, moved NICs, and the names of what is declared."""
     ports = [
         (bridge, port, Mark.parse(port.external_ids))
         for bridge in state.bridges.values()
@@ -33,6 +33,7 @@ def facts_of(state: State, node: Node | None) -> dict[str, Any]:
         "uplinks": {port.name: _uplink(state, bridge, port) for bridge, port in others if not _is_internal(port)},
         "interfaces": {port.name: _interface(state, bridge, port) for bridge, port in others if _is_internal(port)},
         "attachments": [_attachment(bridge, port, mark) for bridge, port, mark in pods],
+        "moved": {item.nic: {"bridge": item.bridge, "rescued": item.rescued} for item in state.moved},
         "declared": {
             "bridges": [bridge.name for bridge in node.bridges] if node else [],
             "networks": [network.name for network in node.networks] if node else [],

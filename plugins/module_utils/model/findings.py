@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import PodnetError
+from .moves import Terms, after_moves, moves_between
 from .node import Node
 from .ownership import OWNER_NODE, Mark
 from .plan import plan_between
@@ -23,6 +24,12 @@ def findings_of(state: State, node: Node | None = None) -> tuple[str, ...]:
         found += _of_bridge(bridge)
         for port in bridge.ports.values():
             found += _of_port(state, bridge, port)
+    found += [
+        f"{item.nic} has the node's addresses back, for {item.bridge} did not carry them: {item.rescued}; the playbook "
+        "podnet.ovs.site moves it again"
+        for item in state.moved
+        if item.rescued
+    ]
     if node is not None:
         found += [*warnings_of(node), *_differences(state, node)]
     return tuple(found)
@@ -50,12 +57,15 @@ def _of_port(state: State, bridge: BridgeRow, port: PortRow) -> Iterator[str]:
             yield f"{row.name} lacks its address {address}"
         for address in link.duplicate:
             yield f"another host on the link of {row.name} has {address}"
-        if row.type != INTERNAL and link.addresses:
+        if row.type != INTERNAL and link.addresses and not any(m.rescued for m in state.moved if m.nic == row.name):
             yield f"the uplink {row.name} carries addresses that cannot work there: {', '.join(sorted(link.addresses))}"
 
 
 def _differences(state: State, node: Node) -> Iterator[str]:
     try:
+        moves = moves_between(state, node.bridges, Terms())
+        yield from (f"node.json asks for moving {move.nic} to {move.bridge.name}" for move in moves)
+        state = after_moves(state, moves)
         wanted = node_state(state, node, node, Options(purge=True))
         check_safe(state, wanted)
     except PodnetError as error:

@@ -63,10 +63,11 @@ def converge(
 
 def _check_no_move() -> None:
     for journal in open_moves():
-        request, holder = journal.request, journal.holder
+        holder = journal.holder
         who = "@".join(str(holder[key]) for key in ("user", "host") if holder.get(key)) or "somebody"
+        way = f"{journal.request.source} to {journal.request.target}"
         raise RefusedError(
-            f"a move is under way: {journal.id} ({request.source} to {request.target}, {journal.state}), begun by {who}",
+            f"a move is under way: {journal.id} ({way}, {journal.state}), begun by {who}",
             "wait until it is over; on the node: podnet uplink status",
         )
 
