@@ -30,8 +30,8 @@ class Manager(ABC):
 
     The order of a move: `describe`, the files of `volatile` written (best before the bridge is made), `release` of the
     source, the cutover, `take` of the target. After its confirmation: the files of `files` written, those of
-    `volatile` removed, `settle`. Back, at any time: the files of `volatile` removed, addresses and routes put back, then
-    `take` of the source with `wait=False`. All of them may be repeated.
+    `volatile` removed, `settle`. Back, at any time before: the files of `volatile` removed, addresses and routes put
+    back, then `take` of the source with `wait=False`. Each of them may be repeated.
     """
 
     name: str

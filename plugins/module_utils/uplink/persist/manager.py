@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from ...errors import RefusedError
 from .base import Manager
+from .networkd import Networkd, claims as networkd_claims
 from .nobody import Nobody
 
-MANAGERS: dict[str, Manager] = {manager.name: manager for manager in (Nobody(),)}
+MANAGERS: dict[str, Manager] = {manager.name: manager for manager in (Networkd(), Nobody())}
 
 
 def named(name: str) -> Manager:
@@ -23,4 +24,6 @@ def detect(nic: str, wanted: str = "auto") -> Manager:
     """Who configures the NIC. Raises RefusedError, with the way out, for several, for one that cannot be served, and
     if it is not the `wanted` one.
     """
+    if networkd_claims(nic):
+        return MANAGERS["networkd"]
     return named("none" if wanted == "auto" else wanted)
