@@ -141,11 +141,10 @@ def main() -> None:
     except PodnetError as error:
         fail(module, error)
     moves = moves_of_journal()
-    found = [
-        *found,
-        *(f"a move is not over: {move['id']} of {move['nic']}: {move['state']}" for move in moves if move["open"]),
+    under_way = [
+        f"a move is not over: {move['id']} of {move['nic']}: {move['state']}" for move in moves if move["open"]
     ]
-    module.exit_json(changed=False, running=not trouble, findings=[*trouble, *found], moves=moves, **facts)
+    module.exit_json(changed=False, running=not trouble, findings=[*trouble, *found, *under_way], moves=moves, **facts)
 
 
 def moves_of_journal() -> list[dict[str, Any]]:
