@@ -22,13 +22,19 @@ from .vswitch.attachments import Attachment
 from .vswitch.fastpath import open_switch
 
 OK, FAILED, USAGE = 0, 1, 2
+UPLINK = "uplink"
 SECONDS = 3.0
 """How long database and switch may take to answer."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status: 0, 1 for an error or a finding, 2 for a wrong command line."""
-    options = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == [UPLINK]:
+        from .uplink_cli import main as uplink  # the libraries are loaded for commands that need them
+
+        return uplink(words[1:])
+    options = _parser().parse_args(words)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -48,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text)
         sub.add_argument("--json", action="store_true", help="for a program")
         sub.set_defaults(command=command)
+    commands.add_parser(UPLINK, help="the NICs that carry this node, and their moves", add_help=False)
     node = commands.add_parser("node", help="the node's own bridges, uplinks and interfaces").add_subparsers(
         required=True, metavar="COMMAND"
     )

@@ -167,10 +167,13 @@ class Journal:
     def note(self, **changes: Any) -> Journal:
         """Changes other fields than the state, and gives the journal as it is then."""
         with turn():
-            present = Journal.load(self.id)
-            made = _changed(present, present.state, changes)
-            _write(made)
-            return made
+            return Journal.load(self.id).put(**changes)
+
+    def put(self, **changes: Any) -> Journal:
+        """As `note`, for who holds the turn, and has read this journal in it."""
+        made = _changed(self, self.state, changes)
+        _write(made)
+        return made
 
 
 @contextmanager

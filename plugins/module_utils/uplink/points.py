@@ -11,46 +11,36 @@ from __future__ import annotations
 import sys
 import time
 
-BEGIN = ("planned", "backed-up", "guarded", "armed", "started")
-"""While `podnet uplink begin` runs."""
+BEGIN = ("planned", "armed", "started")
+"""While `podnet uplink begin` runs, and the caller waits."""
 FORWARD = (
     "worker-started",
+    "files-volatile",
     "bridge-made",
     "staged",
     "prepared",
-    "files-volatile",
     "released",
     "cutover",
+    "half-crossed",
     "crossed",
-    "swapped",
-    "attached",
     "announced",
     "taken",
     "probed",
     "applied",
 )
-"""While the worker moves. `crossed` and `attached` stand on both sides of the swap of routes."""
-COMMIT = (
-    "committing",
-    "recorded",
-    "files-written",
-    "durable",
-    "units-enabled",
-    "settled",
-    "committed",
-    "cleaned",
-)
+"""While the worker moves the NIC. At `half-crossed` the one of port and routes has changed, the other not yet."""
+COMMIT = ("committing", "files-written", "recorded", "durable", "units-switched", "settled", "committed", "cleaned")
 """After a confirmation."""
 BACK = (
     "rolling-back",
-    "back-staged",
     "back-files",
     "back-released",
+    "back-staged",
+    "back-half-crossed",
     "back-crossed",
-    "back-swapped",
-    "back-attached",
+    "back-announced",
     "back-taken",
-    "bridge-removed",
+    "back-switch",
     "back-checked",
     "rolled-back",
     "back-cleaned",
