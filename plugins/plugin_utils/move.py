@@ -143,7 +143,7 @@ class Driver:
         until = time.monotonic() + BEGIN_SECONDS
         while True:
             try:
-                answer = self.call(["begin"], json.dumps(order))
+                answer = self.call(["begin", "--json"], json.dumps(order))
                 break
             except Silence:
                 if time.monotonic() > until:
