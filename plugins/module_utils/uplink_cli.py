@@ -19,7 +19,7 @@ from .uplink.ensure import ensure
 from .uplink.guard import guard
 from .uplink.journal import Journal, UnknownMove, open_moves
 from .uplink.move import NotBegun, Order, begin
-from .uplink.rescue import rescue
+from .uplink.rescue import repair, rescue
 from .uplink.status import deadline_in, overview, status
 from .uplink.watch import watch
 from .uplink.worker import finish_move, recover, work
@@ -47,6 +47,7 @@ def main(argv: Sequence[str]) -> int:
     for name, text, one in (
         ("guard", "at boot: undo or finish what a loss of power interrupted", ()),
         ("ensure", "bring a bridge that carries this node up", ("BRIDGE",)),
+        ("repair", "bring such a bridge up again, and have it configured", ("BRIDGE",)),
         ("rescue", "give a NIC its addresses back directly, whatever becomes of its bridge", ("BRIDGE",)),
         ("watch", "look after a bridge that carries this node", ("BRIDGE",)),
     ):
@@ -76,19 +77,16 @@ def _command(
     return sub
 
 
-def _begin(options: argparse.Namespace) -> int:
+def _begin(_options: argparse.Namespace) -> int:
+    """Speaks JSON only: nobody types an order."""
     try:
         journal, plan = begin(Order.parse(sys.stdin.read()))
-    except NotBegun as error:
-        return _failed(options, error, kind=error.kind, holder=error.holder)
     except PodnetError as error:
-        return _failed(options, error, kind="refused", holder=None)
+        kind, holder = (error.kind, error.holder) if isinstance(error, NotBegun) else ("refused", None)
+        _json({"error": error.message, "hint": error.hint, "kind": kind, "holder": holder})
+        return FAILED
     shown = journal.values.get("plan", {}) if plan is None else plan.to_dict()
-    answer = {"id": journal.id, "state": journal.state, "deadline_in": deadline_in(journal), "plan": shown}
-    if options.json:
-        return _json(answer)
-    _say(_line(status(journal.id)))
-    return OK
+    return _json({"id": journal.id, "state": journal.state, "deadline_in": deadline_in(journal), "plan": shown})
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -190,6 +188,11 @@ def _ensure(options: argparse.Namespace) -> int:
     return OK
 
 
+def _repair(options: argparse.Namespace) -> int:
+    _say(repair(options.bridge))
+    return OK
+
+
 def _rescue(options: argparse.Namespace) -> int:
     for line in rescue(options.bridge, "somebody asked for it, or its service failed"):
         _complain(f"podnet: {line}")
@@ -204,6 +207,7 @@ def _watch(options: argparse.Namespace) -> int:
 _YEARS: dict[str, Callable[[argparse.Namespace], int]] = {
     "guard": _guard,
     "ensure": _ensure,
+    "repair": _repair,
     "rescue": _rescue,
     "watch": _watch,
 }

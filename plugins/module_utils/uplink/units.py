@@ -10,7 +10,6 @@ recorded and synced like every other file of a move. Without systemd the operato
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import string
@@ -19,14 +18,18 @@ from collections.abc import Iterator
 
 from ..errors import PodnetError
 from ..kernel import files
-from ..model.paths import RESCUED, UNIT_FOLDERS
+from ..model.paths import UNIT_FOLDERS
+from .marks import unmark
 
 GUARD = "podnet-guard.service"
 FOLDER = UNIT_FOLDERS[0]
 _SYSTEMD = "/run/systemd/system"
 """sd_booted(3)"""
 _SECONDS = 15.0
-_WANTED_BY = {"podnet-bridge@": "multi-user.target", "podnet-rescue@": "multi-user.target"}
+_WANTED_BY = {
+    "podnet-bridge@": ("multi-user.target", "ovs-vswitchd.service"),
+    "podnet-rescue@": ("multi-user.target",),
+}
 _GUARD_WANTED_BY = "sysinit.target"
 _PLAIN = string.ascii_letters + string.digits + ":_.-"
 """What stands for itself in a unit's name, systemd.unit(5). The hyphen does so here too: units pass %i, not %I."""
@@ -51,8 +54,7 @@ def enable(bridge: str) -> None:
 
     What is done already is not done again. Raises PodnetError if a unit is not installed, or systemd does not answer.
     """
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{RESCUED}/{bridge}.json")
+    unmark(bridge)
     if not have_systemd():
         return
     for unit, link, target in _links(bridge):
@@ -61,7 +63,7 @@ def enable(bridge: str) -> None:
         if not (os.path.islink(link) and os.readlink(link) == target):
             files.link(link, target)
     _systemctl("daemon-reload")
-    _systemctl("start", "--no-block", *(unit for unit, _link, _target in _links(bridge)))
+    _systemctl("start", "--no-block", *_names(bridge))
 
 
 def disable(bridge: str) -> None:
@@ -69,12 +71,10 @@ def disable(bridge: str) -> None:
     for _unit, link, _target in _links(bridge):
         files.remove(link)
     if have_systemd():
-        units = [unit for unit, _link, _target in _links(bridge)]
         _systemctl("daemon-reload")
-        _systemctl("stop", "--no-block", *units)
-        _systemctl("reset-failed", *units, check=False)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{RESCUED}/{bridge}.json")
+        _systemctl("stop", "--no-block", *_names(bridge))
+        _systemctl("reset-failed", *_names(bridge), check=False)
+    unmark(bridge)
 
 
 def enabled(bridge: str) -> bool:
@@ -84,9 +84,14 @@ def enabled(bridge: str) -> bool:
 
 def _links(bridge: str) -> Iterator[tuple[str, str, str | None]]:
     """For each unit of a bridge its name, the link that enables it, and where that must lead (None: not installed)."""
-    for template, target in _WANTED_BY.items():
+    for template, targets in _WANTED_BY.items():
         unit = f"{template}{escaped(bridge)}.service"
-        yield unit, f"{FOLDER}/{target}.wants/{unit}", _installed(f"{template}.service")
+        for target in targets:
+            yield unit, f"{FOLDER}/{target}.wants/{unit}", _installed(f"{template}.service")
+
+
+def _names(bridge: str) -> list[str]:
+    return [f"{template}{escaped(bridge)}.service" for template in _WANTED_BY]
 
 
 def escaped(name: str) -> str:

@@ -123,6 +123,29 @@ class Switch:
         if removals:
             self._transact([*removals, _WAKE], self._seconds)
 
+    def release(self, nic: str) -> str:
+        """Takes a NIC out of the bridge that it is in and gives that one's name, "" for none; waits for no switch.
+
+        For a node's rescue, which has no time for the library. Raises OvsdbError.
+        """
+        (links,) = self._transact([_select("Interface", [["name", "==", nic]], ["_uuid"])], self._seconds)
+        for link in links["rows"]:
+            where = ["interfaces", "includes", link["_uuid"]]
+            (ports,) = self._transact([_select("Port", [where], ["_uuid", "interfaces"])], self._seconds)
+            for port in ports["rows"]:
+                where = ["ports", "includes", port["_uuid"]]
+                (bridges,) = self._transact([_select("Bridge", [where], ["_uuid", "name"])], self._seconds)
+                for bridge in bridges["rows"]:
+                    alone = len(_many(port["interfaces"])) == 1
+                    table, row, column, gone = (
+                        ("Bridge", bridge, "ports", port) if alone else ("Port", port, "interfaces", link)
+                    )
+                    change = {"op": "mutate", "table": table, "where": [["_uuid", "==", row["_uuid"]]],
+                              "mutations": [[column, "delete", gone["_uuid"]]]}  # fmt: skip
+                    self._transact([change, _WAKE], self._seconds)
+                    return str(bridge["name"])
+        return ""
+
     def settle(self, port: str, mark: Mark, seconds: float) -> None:
         """Waits until ovs-vswitchd forwards for the port, whose link must be there, and completes its mark.
 

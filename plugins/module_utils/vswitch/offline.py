@@ -56,6 +56,29 @@ def bridges(db: str) -> Mapping[str, tuple[str, ...]]:
     return {str(row["name"]): tuple(sorted(nics)) for row, nics in _bridges(db)} if _length(db) else {}
 
 
+def marked(db: str, key: str) -> tuple[tuple[str, str, str], ...]:
+    """The ports whose external_ids hold this key: bridge, interface and the key's value. Raises OvsdbError."""
+    if not _length(db):
+        return ()
+    rows, ports, links = _query(
+        db,
+        [
+            _select("Bridge", [], ["name", "ports"]),
+            _select("Port", [], ["_uuid", "interfaces", "external_ids"]),
+            _select("Interface", [], ["_uuid", "name"]),
+        ],
+    )
+    names = {link["_uuid"][1]: str(link["name"]) for link in links}
+    homes = {port[1]: str(row["name"]) for row in rows for port in _many(row["ports"])}
+    values = [(port, dict(port["external_ids"][1]).get(key)) for port in ports]
+    return tuple(
+        (homes[port["_uuid"][1]], names[link[1]], str(value))
+        for port, value in values
+        if value is not None
+        for link in _many(port["interfaces"])
+    )
+
+
 def remove_port(db: str, bridge: str, nic: str) -> bool:
     """Takes a NIC out of a bridge; gives whether it was in. A file that is not there, or is empty, has none.
 
@@ -100,7 +123,10 @@ def sync_database(db: str) -> None:
 
 
 def whole_length(db: str) -> int:
-    """How many bytes from the start of the file are whole records (0: it is no database). Raises OvsdbError."""
+    """How many bytes from the start of the file are whole records; 0 if it is no database, or not there.
+
+    Raises OvsdbError.
+    """
     length = 0
     try:
         with open(db, "rb") as file:
@@ -112,6 +138,8 @@ def whole_length(db: str) -> int:
                 if hashlib.sha1(data, usedforsecurity=False).hexdigest().encode() != head[2]:
                     return length
                 length = file.tell()
+    except FileNotFoundError:
+        return 0
     except OSError as error:
         raise OvsdbError(f"cannot read the database {db}: {error.strerror}") from error
 
