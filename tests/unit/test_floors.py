@@ -25,6 +25,7 @@ FLOORS = {
     "agent": 5,
     "client": 5,
     "cli": 5,
+    "uplink_cli": 5,
     "runtime": 5,
     "ansible_glue": 6,
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DeadlineExceeded, PodnetError
+from ..kernel.datapath import detach
 from ..kernel.files import mode_of, read_exact, remove, write_text
 from ..kernel.l3 import announce_device, loud, missing, quiet, stage, swap, wait_master
 from ..kernel.links import observe_links, wait_for_links
@@ -52,6 +53,7 @@ class Work:
     managed: dict[str, Any]
     volatile: tuple[FileChange, ...]
     volatile_before: tuple[FileChange, ...]
+    rescue_files: tuple[FileChange, ...]
     switch: dict[str, Any]
 
     @classmethod
@@ -71,6 +73,7 @@ class Work:
             managed=dict(values["managed"]),
             volatile=tuple(FileChange.from_dict(item) for item in values["volatile"]),
             volatile_before=tuple(FileChange.from_dict(item) for item in values["volatile_before"]),
+            rescue_files=tuple(FileChange.from_dict(item) for item in values["rescue_files"]),
             switch=dict(values["switch"]),
         )
 
@@ -179,10 +182,17 @@ def directly(work: Work) -> None:
     Raises PodnetError.
     """
     request = work.request
-    loud(request.nic, work.l3)
-    stage(work.l3, request.nic)
-    swap(work.l3, request.bridge.name, request.nic)
-    announce_device(request.nic, work.l3)
+    nic = request.nic
+    loud(nic, work.l3)
+    stage(work.l3, nic)
+    swap(work.l3, request.bridge.name, nic)
+    link = observe_links().get(nic)
+    if link is not None and link.master:
+        detach(nic)
+    announce_device(nic, work.l3)
+    if request.direction != MOVE:
+        put_files(work.rescue_files)
+    work.manager.take(work.managed, work.l3, nic, SECONDS, wait=False)
 
 
 def put_files(changes: Iterable[FileChange]) -> None:
