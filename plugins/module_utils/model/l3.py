@@ -117,6 +117,7 @@ class L3:
 
     `sysctls`: values by path below /proc/sys/net with `%s` for the device, such as `ipv4/conf/%s/rp_filter`.
     `permanent_mac`: what the kernel derives stable-privacy addresses from (RFC 7217), "" if the device has none.
+    `others`: names of the other devices that multipath routes lead to, by the index that the messages have.
     """
 
     device: str
@@ -134,10 +135,11 @@ class L3:
     nexthops: tuple[Nexthop, ...] = ()
     vxlan: tuple[Vxlan, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with a schema number."""
-        return {"schema": SCHEMA, **asdict(replace(self, sysctls=dict(self.sysctls)))}
+        return {"schema": SCHEMA, **asdict(replace(self, sysctls=dict(self.sysctls), others=dict(self.others)))}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> L3:
