@@ -33,6 +33,24 @@ options:
     type: list
     elements: dict
     default: []
+  manager:
+    description:
+      - Who configures NICs that are to move, as for M(podnet.ovs.node).
+    type: str
+    choices: [auto, networkd, netplan, ifupdown, networkmanager, none]
+    default: auto
+  confirm:
+    description:
+      - Who will confirm a move, as for M(podnet.ovs.node).
+    type: str
+    choices: [controller, probe, both, none]
+    default: controller
+  probes:
+    description:
+      - What must answer after a move, as for M(podnet.ovs.node).
+    type: list
+    elements: str
+    default: []
   bin_dir:
     description:
       - The folder in which the container runtime looks for CNI plugins.
@@ -60,6 +78,14 @@ EXAMPLES = r"""
       - name: br-pod
         uplinks:
           - name: eth1
+
+- name: What stands in the way of moving the NIC that carries the node?
+  podnet.ovs.preflight:
+    bridges:
+      - name: br-ex
+        uplinks:
+          - name: eth0
+            move: true
 """
 
 RETURN = r"""
@@ -71,7 +97,7 @@ findings:
   sample:
     - check: uplink eth1
       level: blocking
-      detail: it carries the address 192.0.2.11/24
+      detail: 'it carries the address 192.0.2.11/24; with move: true it moves to br-pod with its addresses'
   contains:
     check:
       description: What was looked at.
@@ -87,7 +113,7 @@ findings:
       description: What was found.
       type: str
       returned: always
-      sample: it carries the address 192.0.2.11/24
+      sample: 'it carries the address 192.0.2.11/24; with move: true it moves to br-pod with its addresses'
 blocking:
   description: How many findings are blocking.
   returned: success
@@ -104,12 +130,15 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import OVSDB_ARGUMENT, fail, look
+from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import MOVE_ARGUMENTS, OVSDB_ARGUMENT, fail, look
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
+from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MOVE, Request, parse_probes
+from ansible_collections.podnet.ovs.plugins.module_utils.model.moves import Terms, after_moves, moves_between
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Network, Node, Uplink
 from ansible_collections.podnet.ovs.plugins.module_utils.model.safety import check_safe
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import Link, State
@@ -172,15 +201,16 @@ def of_switch(module: AnsibleModule, node: Node, running: bool) -> Iterator[Find
         )
 
 
-def of_uplink(bridge: Bridge, uplink: Uplink, state: State, needed_mtu: int) -> Iterator[Finding]:
-    """Each NIC: there, free, up, large enough, and who else manages it."""
+def of_uplink(bridge: Bridge, uplink: Uplink, state: State, needed_mtu: int, terms: Terms) -> Iterator[Finding]:
+    """Each NIC: there, free or about to move, up, large enough, and who else manages it."""
     for nic in uplink.nics:
         link = state.links.get(nic)
         name = f"uplink {nic}"
         if link is None:
             yield finding(name, BLOCKING, "there is no such NIC")
             continue
-        occupied = list(_occupied(link, bridge, state))
+        moves = uplink.move and _carries_node(state, bridge, link)
+        occupied = [] if moves else list(_occupied(link, bridge, state))
         yield from (finding(name, BLOCKING, text) for text in occupied)
         carrier = _read(f"/sys/class/net/{nic}/carrier")
         if link.up and carrier != "1":
@@ -188,10 +218,32 @@ def of_uplink(bridge: Bridge, uplink: Uplink, state: State, needed_mtu: int) -> 
         mtu = uplink.mtu or link.mtu
         if mtu < needed_mtu:
             yield finding(name, BLOCKING, f"its MTU is {mtu}, but a pod network wants {needed_mtu}")
+        if moves:
+            yield from of_move(bridge, uplink, link, state, terms)
+            continue
         manager = _manager(nic)
-        if manager:
+        if manager and state.moved_to(bridge.name) is None:
             yield finding(name, WARNING, f"{manager} manages it: tell it to leave this NIC alone")
         yield finding(name, INFO if occupied else OK, f"{'up' if link.up else 'down'}, MTU {mtu}, {link.mac}")
+
+
+def of_move(bridge: Bridge, uplink: Uplink, link: Link, state: State, terms: Terms) -> Iterator[Finding]:
+    """What stands in the way of moving a NIC with the node's addresses, or that nothing does."""
+    from ansible_collections.podnet.ovs.plugins.module_utils.uplink.obstacles import obstacles
+
+    own = tuple(item for item in bridge.interfaces if item.name == bridge.name)
+    part = replace(bridge, uplinks=(uplink,), interfaces=own)
+    request = Request(MOVE, link.name, part, terms.ovsdb, terms.manager, terms.confirm, probes=terms.probes)
+    name = f"move {link.name}"
+    try:
+        found = obstacles(request, state, None)
+    except PodnetError as error:
+        yield finding(name, BLOCKING, str(error))
+        return
+    yield from (finding(name, item.level, str(item)) for item in found)
+    if not any(item.level == BLOCKING for item in found):
+        addresses = ", ".join(sorted({*link.addresses, *link.dynamic}))
+        yield finding(name, OK, f"moves to {bridge.name} with its addresses {addresses}")
 
 
 def of_cni(networks: tuple[Network, ...], bin_dir: str, cni_dirs: list[str]) -> Iterator[Finding]:
@@ -214,22 +266,33 @@ def of_cni(networks: tuple[Network, ...], bin_dir: str, cni_dirs: list[str]) -> 
         yield finding(f"IPAM plugin {kind}", OK if fine else WARNING, where + advice)
 
 
-def of_plan(node: Node, state: State) -> Iterator[Finding]:
+def of_plan(node: Node, state: State, terms: Terms) -> Iterator[Finding]:
     """Whether the node can be made so at all."""
     try:
-        check_safe(state, node_state(state, node, declared(state)))
+        moved = after_moves(state, moves_between(state, node.bridges, terms))
+        check_safe(moved, node_state(moved, node, declared(moved)))
     except PodnetError as error:
         yield finding("plan", BLOCKING, str(error))
     else:
         yield finding("plan", OK, "the node can be made as declared")
 
 
+def _carries_node(state: State, bridge: Bridge, link: Link) -> bool:
+    """Whether the NIC, or a VLAN interface on it, has addresses, and is not on the bridge already."""
+    above = [state.links[name] for name in link.children if name in state.links]
+    busy = any(item.addresses or item.dynamic or item.routes for item in (link, *above))
+    owner = state.port_of(link.name)
+    rescued = any((item.nic, item.bridge) == (link.name, bridge.name) and item.rescued for item in state.moved)
+    return busy and (rescued or owner is None or owner[0].name != bridge.name)
+
+
 def _occupied(link: Link, bridge: Bridge, state: State) -> Iterator[str]:
     addresses = sorted({*link.addresses, *link.dynamic})
+    consent = f"; with move: true it moves to {bridge.name} with its addresses"
     if addresses:
-        yield f"it carries the address {', '.join(addresses)}"
+        yield f"it carries the address {', '.join(addresses)}{consent}"
     elif link.routes:
-        yield f"routes go through it: {', '.join(link.routes)}"
+        yield f"routes go through it: {', '.join(link.routes)}{consent}"
     port_of = [name for name, row in state.bridges.items() if _has_nic(row, link.name)]
     if port_of and port_of != [bridge.name]:
         yield f"it is a port of bridge {port_of[0]}"
@@ -281,21 +344,25 @@ def main() -> None:
             "policy": rows,
             "bin_dir": {"type": "path", "default": "/opt/cni/bin"},
             "cni_dirs": {"type": "list", "elements": "path", "default": ["/usr/lib/cni", "/usr/libexec/cni"]},
+            **{name: MOVE_ARGUMENTS[name] for name in ("manager", "confirm", "probes")},
             **OVSDB_ARGUMENT,
         },
         supports_check_mode=True,
     )
+    params = module.params
     try:
-        node = Node.parse({key: module.params[key] for key in ("bridges", "networks", "policy", "ovsdb")})
+        parse_probes(tuple(params["probes"]))
+        node = Node.parse({key: params[key] for key in ("bridges", "networks", "policy", "ovsdb")})
     except PodnetError as error:
         fail(module, error)
+    terms = Terms(params["ovsdb"], params["manager"], params["confirm"], probes=tuple(params["probes"]))
     state, absent = look(module)
     found = [*of_machine(), *of_switch(module, node, not absent)]
     for bridge in node.bridges:
         needed = max([network.mtu or DEFAULT_MTU for network in node.networks if network.bridge == bridge.name] or [0])
         for uplink in bridge.uplinks:
-            found += of_uplink(bridge, uplink, state, needed)
-    found += [*of_cni(node.networks, module.params["bin_dir"], module.params["cni_dirs"]), *of_plan(node, state)]
+            found += of_uplink(bridge, uplink, state, needed, terms)
+    found += [*of_cni(node.networks, params["bin_dir"], params["cni_dirs"]), *of_plan(node, state, terms)]
     module.exit_json(findings=found, blocking=sum(row["level"] == BLOCKING for row in found))
 
 

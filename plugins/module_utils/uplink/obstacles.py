@@ -39,8 +39,10 @@ def _all(request: Request, state: State, l3: L3 | None) -> Iterator[Obstacle]:
     yield from _of_other_moves()
     nic = read_nic(request.nic)
     if nic is None:
-        there = ", ".join(sorted(name for name, link in state.links.items() if name != "lo" and not link.kind))
-        yield Obstacle(BLOCKING, f"there is no NIC {request.nic}", f"this node has {there}" if there else "")
+        there = ", ".join(
+            sorted(name for name, link in state.links.items() if name != "lo" and link.kind != "openvswitch")
+        )
+        yield Obstacle(BLOCKING, f"there is no NIC {request.nic}", f"this node has {there or 'none'}")
         return
     if request.direction == MOVE:
         yield from of_nic(request, state, nic)

@@ -18,6 +18,8 @@ from ..model.obstacle import BLOCKING, WARNING, Obstacle
 _QUOTED = re.compile(r'"([^"]*)"')
 _REMARK = re.compile(r'\b(?:comment|prefix) "[^"]*"')
 _INTERFACE = re.compile(r"\b[io]if(?:name)?\b")
+_BY_INDEX = re.compile(r"\b([io]if) ")
+"""Such a rule can only name a link that is there, and the bridge comes with the move."""
 _EXCLUDED = re.compile(r"(\b[io]if(?:name)? != )(\{[^}]*\}|\"[^\"]*\")")
 _OPTION = re.compile(r"(?<!\S)(! )?(-i|-o|--in-interface|--out-interface) (\S+)")
 _COMMENT = re.compile(r'--comment (?:"[^"]*"|\S+)')
@@ -124,6 +126,7 @@ def _marked(rule: Rule, name: str) -> str:
 def _put(rule: Rule, text: str, name: str, other: str) -> str:
     """The text with `other` for each interface that is, or covers, that name."""
     if rule.tool == NFT:
+        text = _BY_INDEX.sub(r"\1name ", text)
         return _QUOTED.sub(lambda found: f'"{other}"' if _matches(found.group(1), name, "*") else found.group(0), text)
 
     def changed(found: re.Match[str]) -> str:
@@ -177,7 +180,7 @@ def _widened(text: str, nic: str, bridge: str) -> str:
         members = found.group(2).strip("{ }")
         return f'{found.group(1)}{{ {members}, "{bridge}" }}'
 
-    return _EXCLUDED.sub(wider, text)
+    return _EXCLUDED.sub(wider, _BY_INDEX.sub(r"\1name ", text))
 
 
 def _ufw(rule: Rule, nic: str, bridge: str) -> str:
