@@ -213,6 +213,57 @@ def test_labs_side_by_side_use_the_same_addresses() -> None:
         assert right.lans["lan"].run("ping", "-c1", "-W1", nodes[1].address)
 
 
+# --- what a LAN does to its nodes
+
+
+def test_a_port_and_the_gateway_can_fail(lab: Lab) -> None:
+    lan = lab.lan("faults", ipv4="10.98.0.0/24")
+    nodes = [lab.light(name, nics=[Nic("eth0", lan, "static")], ovs=False) for name in ("fails", "stays")]
+    port = nodes[0].ports["eth0"]
+
+    def reaches(address: str) -> bool:
+        return nodes[0].run("ping", "-c1", "-W1", address, check=False).returncode == 0
+
+    assert reaches(nodes[1].address)
+    lan.drop(port)
+    assert not reaches(nodes[1].address)
+    assert nodes[0].get("/sys/class/net/eth0/carrier") == b"1\n"
+    lan.drop(port, False)
+    lan.vlan_port(port, untagged=False, tagged=[5])
+    assert not reaches(nodes[1].address)
+    lan.vlan_port(port)
+    lan.gateway_down()
+    assert not reaches(lan.gateway)
+    assert reaches(nodes[1].address)
+    assert reaches(str(lan.controllers[0].ip))
+    lan.gateway_up()
+    assert reaches(lan.gateway)
+
+
+def test_dhcp_knows_clients_by_their_identifier(lab: Lab) -> None:
+    lan = lab.lan("dhcp", ipv4="10.97.0.0/24", dhcp=True, lease=20)
+    node = lab.full("client", nics=[Nic("eth0", lan, "dhcp")])
+
+    def address() -> str:
+        return node.run("ip", "-4", "-o", "address", "show", "eth0").stdout
+
+    until(lambda: node.address in address(), 10, "the first address")
+    with lan.capture() as seen:
+        node.write("/etc/systemd/network/10-eth0.network.d/id.conf", "[DHCPv4]\nClientIdentifier=mac\n")
+        node.sh("networkctl reload; networkctl reconfigure eth0")
+        until(lambda: "10.97.0.100/" in address(), 10, "another address")
+    mac = node.ports["eth0"].mac
+    assert node.ssh("hostname", address="10.97.0.100").stdout == "client\n"
+    assert {message.yiaddr for message in seen.dhcp() if message.type == "ACK"} == {"10.97.0.100"}
+    assert {message.mac for message in seen.dhcp()} == {mac}
+    assert [lease.client for lease in lan.leases() if lease.address == "10.97.0.100"] == ["01" + mac.replace(":", "")]
+    lan.dhcp_other("10.96.0.0/24")
+    node.sh("networkctl reconfigure eth0")
+    until(lambda: "10.96.0." in address(), 10, "an address of another network")
+    lan.dhcp_off()
+    node.down()
+
+
 # --- full nodes
 
 

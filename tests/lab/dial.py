@@ -12,13 +12,13 @@ import socket
 import sys
 
 
-def main(host: str, port: str) -> None:
-    """Sends the descriptor of a new TCP connection over standard output."""
-    connection = socket.create_connection((host, int(port)), timeout=10)
+def main(host: str, port: str, source: str) -> None:
+    """Sends the descriptor of a new TCP connection from an address over standard output."""
+    connection = socket.create_connection((host, int(port)), timeout=10, source_address=(source, 0))
     connection.settimeout(None)
     with socket.socket(fileno=1) as ssh:
         socket.send_fds(ssh, [b"\0"], [connection.fileno()])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1], sys.argv[2], sys.argv[3])

@@ -198,9 +198,15 @@ class Full(Node):
         check: bool = True,
         timeout: float = 60,
         env: Mapping[str, str] | None = None,
+        address: str = "",
     ) -> Result:
-        """Runs a command line over ssh, as an operator would; the words are joined and read by the node's shell."""
-        words = [*self.ssh_words(), *argv]
+        """Runs a command line over ssh, as an operator would; the words are joined and read by the node's shell.
+
+        `address`: at which the node is, if not at the one that it was given first.
+        """
+        words: list[Word] = [*self.ssh_words(), *argv]
+        if address:
+            words[1:1] = ["-o", f"HostName={address}"]
         return run(words, input=input, check=check, timeout=timeout, env={**PLAIN, **(env or {})})
 
     def down(self) -> None:

@@ -103,11 +103,27 @@ class Lab:
         ipv4: str | None = None,
         ipv6: str | None = None,
         dhcp: bool = False,
+        lease: int | None = None,
+        ra: str = "slaac",
+        ra_interval: int = 60,
+        ra_lifetime: int = 600,
         mirror: bool = False,
         mtu: int = 9000,
     ) -> Lan:
         """Makes a LAN; without addresses a mere switch. See `Lan`."""
-        lan = Lan(self.name, self._new(name), ipv4=ipv4, ipv6=ipv6, dhcp=dhcp, mirror=mirror, mtu=mtu)
+        lan = Lan(
+            self.name,
+            self._new(name),
+            ipv4=ipv4,
+            ipv6=ipv6,
+            dhcp=dhcp,
+            lease=lease,
+            ra=ra,
+            ra_interval=ra_interval,
+            ra_lifetime=ra_lifetime,
+            mirror=mirror,
+            mtu=mtu,
+        )
         lan.start()
         self.lans[name] = lan
         return lan
@@ -190,6 +206,7 @@ class Lab:
             if isinstance(node, Full) and port is not None:
                 netns = netns_path(self.name, port.nic.lan.name)
                 dial = f"nsenter --net={netns} /usr/bin/python3 -I -S {Path(__file__).with_name('dial.py')} %h %p"
+                dial += f" {port.nic.lan.controllers[0].ip}"
                 lines += [f"Host {node.name} {node.address}", f"  HostName {node.address}", f"  ProxyCommand {dial}"]
         lines += [
             "Host *",

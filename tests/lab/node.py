@@ -106,6 +106,8 @@ class Node(Place):
             if self.datapath == "netdev":
                 # its packet socket must give it finished checksums and no oversized packets
                 words.append(f"nsenter --net=/run/netns/{lan.netns} ethtool -K {port.switch_port} tx off > /dev/null")
+            setup = lan.setup_script(port)
+            words.append(f"[ ! -e {setup} ] || nsenter --net=/run/netns/{lan.netns} sh -e {setup}")
         dropped = [port.nic.name for port in self.ports.values() if port.nic.mode == "none"]
         if self.datapath == "netdev" and dropped:
             words.append(f"nsenter --net={self.netns_path} nft -f - <<'.'\n{ingress_drop(dropped)}.")
