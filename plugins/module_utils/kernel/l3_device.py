@@ -54,7 +54,7 @@ def settle(wire: Rtnetlink, l3: L3, device: str) -> None:
     link = links(wire)[device]
     token = l3.token
     mode = l3.sysctls.get(sysctls.ADDR_GEN_MODE)
-    if mode in _STABLE and (link.permanent_mac != l3.permanent_mac or not link.permanent_mac):
+    if mode in _STABLE and device != (l3.settings_of or l3.device):
         # the kernel would make other addresses of the same prefixes here: it is told the present one (RFC 7217, 5)
         mode, token = _NO_ADDRESSES, token or _identifier(l3)
     if mode is not None:

@@ -40,7 +40,7 @@ IFINFOMSG = struct.Struct("=BxHiII")
 """family, type, index, flags, mask of flags"""
 IFF_UP = 0x1
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO = 1, 3, 4, 5, 10, 18
-_IFLA_AF_SPEC, _IFLA_NETNSID, _IFLA_PERM_ADDRESS = 26, 37, 54
+_IFLA_AF_SPEC = 26
 _INFO_KIND, _INFO_DATA = 1, 2
 _INET6, _INET6_TOKEN = 10, 7
 _VXLAN_ID, _VXLAN_LINK = 1, 3
@@ -55,7 +55,6 @@ class LinkSeen:
     index: int
     up: bool
     mac: str
-    permanent_mac: str
     mtu: int
     master: int
     token: str
@@ -76,7 +75,6 @@ def link_of(body: bytes) -> LinkSeen:
         index=index,
         up=bool(flags & IFF_UP),
         mac=_mac(attrs.get(_IFLA_ADDRESS, b"")),
-        permanent_mac=_mac(attrs.get(_IFLA_PERM_ADDRESS, b"")),
         mtu=number(attrs.get(_IFLA_MTU)),
         master=number(attrs.get(_IFLA_MASTER)),
         token=str(ipaddress.IPv6Address(token)) if any(token) else "",

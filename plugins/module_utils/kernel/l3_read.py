@@ -116,7 +116,6 @@ def taken_from(seen: Seen, device: str) -> L3:
         mac=link.mac,
         mtu=link.mtu,
         up=link.up,
-        permanent_mac=link.permanent_mac,
         token=link.token,
         taken=now(),
         addresses=tuple(_address(body) for body in seen.addresses_of(link.index)),

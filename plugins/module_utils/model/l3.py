@@ -116,7 +116,7 @@ class L3:
     """All layer-3 state of a device.
 
     `sysctls`: values by path below /proc/sys/net with `%s` for the device, such as `ipv4/conf/%s/rp_filter`.
-    `permanent_mac`: what the kernel derives stable-privacy addresses from (RFC 7217), "" if the device has none.
+    `settings_of`: the device that sysctls and token are those of, if it is another one.
     `others`: names of the other devices that multipath routes lead to, by the index that the messages have.
     """
 
@@ -125,7 +125,6 @@ class L3:
     mac: str
     mtu: int
     up: bool
-    permanent_mac: str
     token: str
     taken: Moment
     addresses: tuple[Address, ...] = ()
@@ -136,6 +135,7 @@ class L3:
     vxlan: tuple[Vxlan, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    settings_of: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, with a schema number."""
@@ -161,7 +161,12 @@ class L3:
 
     def configured_as(self, other: L3) -> L3:
         """This state with the link settings (sysctls, token) of another snapshot: those of the device it returns to."""
-        return replace(self, sysctls=other.sysctls, token=other.token, permanent_mac=other.permanent_mac)
+        return replace(
+            self,
+            sysctls=other.sysctls,
+            token=other.token,
+            settings_of=other.settings_of or other.device,
+        )
 
     def lasting(self, seconds: int, now: Moment) -> L3:
         """This state with at least so many seconds left for each limited lifetime, for one that is restored late."""
@@ -179,7 +184,7 @@ class L3:
 
 def left(value: int | None, age: float) -> int | None:
     """What is left of a lifetime after `age` seconds: None for one without end, 0 when it is over."""
-    return None if value is None else max(0, int(value - age))
+    return None if value is None else max(0, round(value - age))
 
 
 def _load(kind: Any, data: Any) -> Any:
