@@ -23,7 +23,7 @@ from ..kernel.machine import (
 from ..kernel.nic import Nic
 from ..model.move import MOVE, Request
 from ..model.obstacle import BLOCKING, INFO, WARNING, Obstacle
-from ..model.paths import OPT, STATE, UNIT_FOLDERS
+from ..model.paths import CONF_DBS, OPT, STATE, UNIT_FOLDERS
 from ..vswitch.managers import managers
 from .units import GUARD, have_systemd
 
@@ -85,7 +85,11 @@ def of_database(request: Request) -> Iterator[Obstacle]:
     server = server_of(request.ovsdb)
     way = "the move needs Open vSwitch as a package of the node (role podnet.ovs.openvswitch)"
     if server is None:
-        yield Obstacle(INFO, f"Open vSwitch does not answer at {request.ovsdb} yet", "the role openvswitch installs it")
+        text = f"Open vSwitch does not answer at {request.ovsdb}"
+        if any(os.path.exists(path) for path in CONF_DBS):
+            yield Obstacle(WARNING, text, "systemctl status ovsdb-server; without it no move begins")
+        else:
+            yield Obstacle(INFO, f"{text} yet", "the role podnet.ovs.openvswitch installs it")
         return
     if not server.here:
         text = f"the Open vSwitch database at {request.ovsdb} runs in a container: it is not there when the node boots"
@@ -112,8 +116,8 @@ def of_runtime() -> Iterator[Obstacle]:
     if not os.path.exists(f"{OPT}/current/bin/podnet"):
         yield Obstacle(INFO, "the runtime is not on this node yet", "the role podnet.ovs.runtime installs it")
     elif have_systemd() and not any(os.path.exists(f"{folder}/{GUARD}") for folder in UNIT_FOLDERS):
-        text = f"there is no {GUARD}, which undoes an interrupted move at boot"
-        yield Obstacle(BLOCKING, text, "run the role podnet.ovs.runtime")
+        text = f"there is no {GUARD} yet, which undoes an interrupted move at boot, and without which none begins"
+        yield Obstacle(INFO, text, "the role podnet.ovs.runtime installs it")
 
 
 def of_sockets(request: Request, source: Nic) -> Iterator[Obstacle]:
