@@ -436,7 +436,9 @@ def argument_spec() -> dict[str, Any]:
 
 def foresee(request: Request) -> MovePlan:
     """What a move will do, from a look at the node."""
-    return MovePlan(request)
+    from ansible_collections.podnet.ovs.plugins.module_utils.uplink.move import plan_move
+
+    return plan_move(request)
 
 
 def main() -> None:

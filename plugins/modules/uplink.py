@@ -316,7 +316,9 @@ def moves_of(module: AnsibleModule) -> Callable[[State, Terms], tuple[Request, .
 
 def foresee(request: Request) -> MovePlan:
     """What a move will do, from a look at the node."""
-    return MovePlan(request)
+    from ansible_collections.podnet.ovs.plugins.module_utils.uplink.move import plan_move
+
+    return plan_move(request)
 
 
 def main() -> None:

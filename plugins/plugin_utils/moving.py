@@ -128,17 +128,23 @@ def merged(first: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
     for part in reversed(first):
         for key in ("operations", "diff", "warnings"):
             answer[key] = [*part.get(key, []), *(item for item in answer.get(key, []) if item not in part.get(key, []))]
-        answer["before"] = _over(answer.get("before", {}), part.get("before", {}))
-        answer["after"] = _over(part.get("after", {}), answer.get("after", {}))
+        last_before, last_after = answer.get("before", {}), answer.get("after", {})
+        answer["before"] = _joined(part["before"], part["after"], last_before)
+        answer["after"] = _joined(last_after, last_before, part["after"])
     return answer
 
 
-def _over(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Two levels of keys, those of `high` first."""
-    found = {**low, **high}
-    for key in low.keys() & high.keys():
-        if isinstance(low[key], Mapping) and isinstance(high[key], Mapping):
-            found[key] = {**low[key], **high[key]}
+def _joined(known: Mapping[str, Any], touched: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known, and of the other side what is not touched here: what was touched and is not known is gone."""
+    found = {}
+    for key in dict.fromkeys((*other, *known)):
+        sides = [side.get(key, {}) for side in (known, touched, other)]
+        if key in other and all(isinstance(side, Mapping) for side in sides):
+            inner = _joined(*sides)
+            if inner or key in known:
+                found[key] = inner
+        elif key in known or key not in touched:
+            found[key] = known.get(key, other.get(key))
     return found
 
 

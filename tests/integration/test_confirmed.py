@@ -72,8 +72,9 @@ def carried(node: Full, device: str) -> dict[str, list[str]]:
 
 def files_of(node: Full) -> dict[str, str]:
     """The text of the files of the node's network configuration."""
-    names = node.sh("find /etc/systemd/network /etc/netplan /etc/network /etc/cloud -type f 2>/dev/null || true").stdout
-    return {name: node.get(name).decode() for name in names.split()}
+    places = "/etc/systemd /etc/netplan /etc/network /etc/cloud"
+    found = node.sh(f"find {places} -type f -not -path '/etc/systemd/system/*' 2>/dev/null || true").stdout
+    return {name: node.get(name).decode() for name in found.split()}
 
 
 def result_of(run: Run) -> Mapping[str, Any]:
