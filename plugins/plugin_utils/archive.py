@@ -30,6 +30,7 @@ CNI_TYPES = ("podnet-ovs",)
 LAUNCHERS = {
     "podnet": ("podnet.cli", "main()"),
     "podnet-agent": ("podnet.agent.main", "main()"),
+    "podnet-watch": ("podnet.uplink.watch", "main()"),
     **{name: ("podnet.client", f'main("{name}")') for name in CNI_TYPES},
 }
 """Executable: the module that it imports `main` from, and the call."""

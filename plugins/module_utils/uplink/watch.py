@@ -114,6 +114,19 @@ class Course:
         return NOTHING
 
 
+def main() -> int:
+    """`podnet-watch BRIDGE`, for the unit: the command `podnet` would load what only others of its verbs need."""
+    if len(sys.argv) != 2:
+        _say("usage: podnet-watch BRIDGE")
+        return 2
+    try:
+        watch(sys.argv[1])
+    except PodnetError as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
 def watch(instance: str) -> None:
     """Watches until there is no record of the bridge any more. Raises KernelError if the kernel does not answer."""
     bridge = unescaped(instance)
