@@ -8,7 +8,8 @@
         n1 = lab.light("n1", nics=[Nic("eth1", trunk)])
         n1.ovs.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
 
-`full` nodes boot systemd, `light` ones are namespaces with an Open vSwitch, and `vm` is a machine with a stock kernel.
+`full` nodes boot systemd, `light` ones are namespaces with an Open vSwitch. `vm` is a machine with a stock kernel, for
+tests that run in it; a `machine` is a full node with a stock kernel and a disk.
 """
 
 from __future__ import annotations
@@ -17,8 +18,23 @@ from .full import Full
 from .lab import Lab, Pair
 from .lan import Lan, Nic
 from .light import Light
+from .machine import Machine
 from .node import Node, Pod
 from .proc import CommandFailed, LabError, until
 from .vm import Vm
 
-__all__ = ["CommandFailed", "Full", "Lab", "LabError", "Lan", "Light", "Nic", "Node", "Pair", "Pod", "Vm", "until"]
+__all__ = [
+    "CommandFailed",
+    "Full",
+    "Lab",
+    "LabError",
+    "Lan",
+    "Light",
+    "Machine",
+    "Nic",
+    "Node",
+    "Pair",
+    "Pod",
+    "Vm",
+    "until",
+]

@@ -15,6 +15,7 @@ from .full import enter_words as enter_full, leader_of
 from .lab import Lab, all_labs, clear, is_held
 from .lan import Nic
 from .light import enter_words as enter_light
+from .machine import enter_words as enter_machine
 from .managers import MANAGERS
 from .proc import LABS, PLAIN, LabError
 
@@ -82,6 +83,8 @@ def enter(words: argparse.Namespace) -> None:
         raise LabError(f"lab {words.lab} has no node {words.node}; dev/lab list shows what there is")
     if node["kind"] == "light":
         inside = enter_light(node["holder"])
+    elif node["kind"] == "machine":
+        inside = enter_machine(LABS / words.lab / words.node)
     else:
         leader = leader_of(words.lab, words.node)
         if not leader:

@@ -14,12 +14,14 @@ import re
 import shutil
 from pathlib import Path
 
+from .image import machine_recipe, make_machine_initrd
+from .initrd import make_initrd
 from .layers import fetch, fetch_recipe
 from .proc import KERNEL, MIRROR, PLAIN, ROOTS, STATE, LabError, run
 
 SUITES = ("bookworm", "trixie")
 LAYERED = tuple(f"{suite}-layers" for suite in SUITES)
-PARTS = (*SUITES, *LAYERED, "vm")
+PARTS = (*SUITES, *LAYERED, "vm", "machine")
 KEY = ROOTS / "id"
 """The private ssh key that every full node lets in as root."""
 
@@ -85,10 +87,12 @@ MODULES = "virtio_pci 9pnet_virtio 9p overlay virtio_net"
 def recipe(part: str) -> str:
     """A digest of all that decides what `make` builds."""
     text = [part, IN_ROOT, IN_MIRROR, SETTLE]
-    if part == "vm":
+    if part in ("vm", "machine"):
         text += [IN_MACHINE, INIT, MODULES]
     if part in LAYERED:
         text += [fetch_recipe()]
+    if part == "machine":
+        text += [machine_recipe()]
     return hashlib.sha256("\n".join(text).encode()).hexdigest()[:16]
 
 
@@ -109,9 +113,11 @@ def sources(suite: str) -> list[str]:
 
 
 def make(part: str) -> None:
-    """Builds a part: a suite's root and mirror, its layers' packages, or the virtual machine's root and kernel."""
+    """Builds a part: a suite's root and mirror, its layers' packages, or what virtual machines boot from."""
     if part == "vm":
         make_machine()
+    elif part == "machine":
+        make_machine_initrd()
     elif part in LAYERED:
         suite = part.split("-")[0]
         fetch(suite, sources(suite))
@@ -224,30 +230,5 @@ def make_kernel() -> None:
     archive.unlink()
     (version,) = [path.name for path in (new / "files/lib/modules").iterdir()]
     run(["depmod", "-b", new / "files", version], timeout=120)
-    ram = new / "ram"
-    for place in ("bin", "modules", "dev", "proc", "sys", "lower", "rw", "root"):
-        (ram / place).mkdir(parents=True)
-    shutil.copy("/bin/busybox", ram / "bin/busybox")
-    wanted: list[str | Path] = [
-        "modprobe",
-        "-S",
-        version,
-        "-d",
-        new / "files",
-        "-a",
-        "--show-depends",
-        *MODULES.split(),
-    ]
-    order = []
-    for line in run(wanted).stdout.splitlines():
-        if line.startswith("insmod"):
-            module = Path(line.split()[1])
-            if module.name not in order:
-                order.append(module.name)
-                shutil.copy(module, ram / "modules")
-    (ram / "modules/order").write_text("\n".join(order) + "\n", encoding="utf-8")
-    (ram / "init").write_text(INIT, encoding="utf-8")
-    (ram / "init").chmod(0o755)
-    run(["sh", "-ec", "find . | cpio -o -H newc --quiet | gzip -1 > ../initrd.gz"], cwd=ram)
-    shutil.rmtree(ram)
+    make_initrd(new / "initrd.gz", new / "files", MODULES, INIT)
     replace(new, KERNEL)

@@ -91,17 +91,7 @@ class Full(Node):
         """Writes the node's configuration and switches it on; `wait` waits until it is up."""
         for folder in ("disk", "work", "root"):
             (self.folder / folder).mkdir(parents=True)
-        disk = self.folder / "disk"
-        for path, file in self._configuration().items():
-            target = disk / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(file.text, encoding="utf-8")
-            target.chmod(file.mode)
-        if self.runtime:
-            from .units import put_runtime
-
-            put_runtime(disk)
-        enable(disk)
+        self.write_configuration(self.folder / "disk")
         (self.folder / "links").write_text(self.link_script(), encoding="utf-8")
         base = ":".join(str(path) for path in lowers(self.suite, self.manager, self.packages))
         words = [self.name, self.folder, self.netns_name, base, cgroup_name(self.lab, self.name)]
@@ -114,6 +104,19 @@ class Full(Node):
                 stderr=console,
                 start_new_session=True,
             )
+
+    def write_configuration(self, disk: Path) -> None:
+        """Writes the node's own files, and the product's, into a folder that comes over the root; enables units."""
+        for path, file in self._configuration().items():
+            target = disk / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(file.text, encoding="utf-8")
+            target.chmod(file.mode)
+        if self.runtime:
+            from .units import put_runtime
+
+            put_runtime(disk)
+        enable(disk)
 
     def _configuration(self) -> dict[str, File]:
         hosts = f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {self.name}\n"

@@ -21,6 +21,7 @@ from .build import KEY
 from .full import Full
 from .lan import Lan, Nic
 from .light import Light
+from .machine import Machine
 from .node import Node
 from .proc import LABS, LabError, run
 from .space import clear_lab, netns_path, valid_name
@@ -171,6 +172,40 @@ class Lab:
         self.machines[name] = machine
         return machine
 
+    def machine(
+        self,
+        name: str,
+        *,
+        suite: str = "bookworm",
+        nics: Sequence[Nic] = (),
+        manager: str = "networkd",
+        packages: Sequence[str] = (),
+        runtime: bool = False,
+        memory: int = 1024,
+        cpus: int = 2,
+        wait: bool = True,
+    ) -> Machine:
+        """Boots a machine; see `Machine`. With `wait` false it still boots when this returns: see `Machine.wait`.
+
+        `memory` is MiB.
+        """
+        node = Machine(
+            self.name,
+            self._new(name),
+            nics,
+            suite,
+            manager=manager,
+            packages=packages,
+            runtime=runtime,
+            memory=memory,
+            cpus=cpus,
+        )
+        node.start()
+        if wait:
+            node.wait()
+        self._add(node)
+        return node
+
     def inventory(self, groups: Mapping[str, Sequence[str]] | None = None) -> Path:
         """Writes an Ansible inventory of the full nodes, group `nodes`, and gives its path.
 
@@ -243,7 +278,7 @@ class Lab:
     def _save(self) -> None:
         nodes = {}
         for node in self.nodes.values():
-            kind = "full" if isinstance(node, Full) else "light"
+            kind = "machine" if isinstance(node, Machine) else "full" if isinstance(node, Full) else "light"
             nodes[node.name] = {"kind": kind, "address": node.address, "holder": getattr(node, "holder", 0)}
         path = self.folder / "lab.json"
         path.with_suffix(".new").write_text(json.dumps(nodes, indent=1), encoding="utf-8")
