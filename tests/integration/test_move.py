@@ -323,7 +323,8 @@ def test_the_node_can_be_its_own_witness(site: Site, before: dict[str, Any]) -> 
 def test_a_bridge_that_was_there_stays(site: Site, before: dict[str, Any]) -> None:
     vsctl = ["ovs-vsctl", "--timeout=10"]
     site.node.run(*vsctl, "add-br", BRIDGE, "--", "set", "Bridge", BRIDGE, f"datapath_type={site.node.datapath}")
-    site.node.run(*vsctl, "set", "Bridge", BRIDGE, "other_config:hwaddr=52:54:00:00:00:77", "external_ids:of=others")
+    ours = ["external_ids:podnet_owner=node", "external_ids:podnet_schema=1", "external_ids:of=others"]
+    site.node.run(*vsctl, "set", "Bridge", BRIDGE, "other_config:hwaddr=52:54:00:00:00:77", *ours)
     columns = ["get", "Bridge", BRIDGE, "other_config", "external_ids", "fail_mode", "stp_enable"]
     was = site.node.run(*vsctl, *columns).stdout
     move = site.applied("move")
