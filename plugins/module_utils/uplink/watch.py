@@ -26,6 +26,7 @@ from ..model.paths import BRIDGES, OPT
 from .marks import is_rescued, mark
 from .units import have_systemd, unescaped
 
+NOTHING, REPAIR, RESCUE = "", "repair", "rescue"
 PROGRAM = f"{OPT}/current/bin/podnet"
 PACE = 5.0
 PATIENCE = 20.0
@@ -37,13 +38,12 @@ LEASE_PATIENCE = 60.0
 REPAIR_AFTER = 7.0
 SOUND_AFTER = 10.0
 """For how long all must be well until a failure counts as over: what crashes again and again is never well for long."""
-_CHILD_SECONDS = 120.0
+_CHILD_SECONDS = {REPAIR: PATIENCE - REPAIR_AFTER, RESCUE: 120.0}
+"""How long each may take: a repair that hangs must not put off the rescue."""
 _PID_FILE = "/run/openvswitch/ovs-vswitchd.pid"
 _DAEMON = "ovs-vswitchd"
 _DATAPATH = "ovs-system"
 """The device that every NIC in the kernel's datapath has as its master."""
-
-NOTHING, REPAIR, RESCUE = "", "repair", "rescue"
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _run(verb: str, bridge: str) -> bool:
     """Has a process of its own do it; gives whether it could."""
     try:
         words = [PROGRAM, "uplink", verb, bridge]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=_CHILD_SECONDS, check=False)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, timeout=_CHILD_SECONDS[verb], check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         _say(f"{verb}: {error}")
         return False

@@ -1,0 +1,256 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may happen to a node in the years after its NIC moved: its old address answers ssh again, whatever is broken.
+
+Full nodes with systemd, one NIC, static or DHCP. What was rescued is moved again by the same command as at first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ansible_collections.podnet.ovs.tests.lab import Full, Lab
+
+PODNET = "/opt/podnet/current/bin/podnet"
+DB = "/etc/openvswitch/conf.db"
+LIMIT = 90.0
+"""Seconds within which the old address must answer."""
+SUITES = ["bookworm", pytest.param("trixie", marks=pytest.mark.full)]
+
+
+def begin(node: Full, direction: str = "move") -> dict[str, Any]:
+    """Moves the node's NIC under br-x, or out of it, to the end; gives its journal."""
+    move, nonce = secrets.token_hex(6), secrets.token_hex(16)
+    bridge = {"name": "br-x", "datapath_type": node.datapath, "uplinks": [{"name": "eth0", "move": True}]}
+    order = {
+        "schema": 1,
+        "id": move,
+        "nonce_hash": hashlib.sha256(nonce.encode()).hexdigest(),
+        "request": {"direction": direction, "nic": "eth0", "bridge": bridge, "confirm": "none", "timeout": 120},
+        "holder": {"host": "test", "user": "test"},
+    }
+    done = node.run(PODNET, "uplink", "begin", "--json", input=json.dumps(order), check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    path = f"/var/lib/podnet/uplink/{move}/journal.json"
+    deadline = time.monotonic() + 150
+    while True:
+        journal: dict[str, Any] = json.loads(node.get(path))
+        if journal["state"] in ("committed", "rolled_back", "rollback_failed") or time.monotonic() > deadline:
+            return journal
+        time.sleep(0.3)
+
+
+def reached(node: Full, limit: float = LIMIT) -> float:
+    """Seconds until the node answers ssh on the address that it has always had."""
+    began = time.monotonic()
+    while True:
+        try:
+            if node.ssh("true", check=False, timeout=8).returncode == 0:
+                return time.monotonic() - began
+        except subprocess.TimeoutExpired:
+            pass
+        assert time.monotonic() - began < limit, f"not reached in {limit} s:\n{story(node)}"
+        time.sleep(0.5)
+
+
+def story(node: Full) -> str:
+    """What an operator would look at."""
+    script = f"""
+    ip -br address; ip route; ovs-vsctl --timeout=3 show; {PODNET} uplink status; cat /run/podnet/rescued/*
+    journalctl --no-pager --boot -o short-monotonic -u 'podnet-[bgru]*' -n 60
+    """
+    done = node.run("sh", "-c", script, check=False, timeout=60)
+    return done.stdout + done.stderr
+
+
+def bridge_state(node: Full) -> tuple[str, str]:
+    """What `podnet uplink status` says of the bridge: "ok", "rescued" or "broken", and why."""
+    done = node.run(PODNET, "uplink", "status", "--json", check=False, timeout=60)
+    (found,) = json.loads(done.stdout)["bridges"]
+    return found["state"], found["why"]
+
+
+def wait_for_state(node: Full, wanted: str, limit: float = LIMIT) -> str:
+    """Waits until the bridge is in that state; gives the reason."""
+    deadline = time.monotonic() + limit
+    while True:
+        state, why = bridge_state(node)
+        if state == wanted:
+            return why
+        assert time.monotonic() < deadline, f"{state} instead of {wanted}: {why}\n{story(node)}"
+        time.sleep(1)
+
+
+def stays(node: Full, wanted: str, seconds: float = 30.0) -> None:
+    """The node stays so, and reachable."""
+    time.sleep(seconds)
+    assert bridge_state(node)[0] == wanted, story(node)
+    assert reached(node, 10) < 10
+
+
+@pytest.fixture(scope="module", params=SUITES)
+def machine(lab: Lab, request: pytest.FixtureRequest) -> Full:
+    """A node that was moved."""
+    from ansible_collections.podnet.ovs.tests.lab import Nic
+
+    suite = str(request.param)
+    number = len(lab.lans)
+    lan = lab.lan(f"lan{number}", ipv4=f"10.6{number}.0.0/24", ipv6=f"fd6{number}::/64", mirror=True)
+    node = lab.full(
+        f"y{number}", suite=suite, nics=[Nic("eth0", lan, "static")], packages=["openvswitch-switch"], runtime=True
+    )
+    journal = begin(node)
+    assert journal["state"] == "committed", journal
+    return node
+
+
+@pytest.fixture
+def node(machine: Full) -> Iterator[Full]:
+    """The node with its bridge in order; whatever the test before left is repaired by one more move."""
+    if bridge_state(machine)[0] == "rescued":
+        machine.run("systemctl", "start", "openvswitch-switch", timeout=120)
+        journal = begin(machine)
+        assert journal["state"] == "committed", journal
+    wait_for_state(machine, "ok")
+    reached(machine, 30)
+    yield machine
+
+
+def test_open_vswitch_is_restarted(node: Full) -> None:
+    node.run("systemctl", "restart", "openvswitch-switch", timeout=120)
+    reached(node)
+    wait_for_state(node, "ok")
+    stays(node, "ok")
+
+
+def test_the_database_is_cut_and_the_node_reboots(node: Full) -> None:
+    node.run("truncate", "-s", "0", DB)
+    node.power_cycle()
+    reached(node)
+    wait_for_state(node, "ok")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", ["100", "8000", "-3", "-400", "gone", "noise"])
+def test_the_database_is_damaged_and_the_node_reboots(node: Full, size: str) -> None:
+    damage = {"gone": f"rm {DB}", "noise": f"dd if=/dev/urandom of={DB} bs=1k count=16"}
+    node.sh(damage.get(size, f"truncate -s {size} {DB}"))
+    node.power_cycle()
+    reached(node)
+    wait_for_state(node, "ok")
+
+
+@pytest.mark.full
+def test_the_disk_is_full_and_the_node_reboots(node: Full) -> None:
+    script = """
+    mkdir -p /srv/disk
+    cat > /etc/systemd/system/full-disk.service <<'.'
+    [Unit]
+    DefaultDependencies=no
+    Before=local-fs.target podnet-guard.service
+    [Service]
+    Type=oneshot
+    ExecStart=/bin/sh -ec 'for f in etc/openvswitch var/lib/podnet var/log; do mkdir -p /run/disk/$f; done; \
+        mount -t tmpfs -o size=2m full /run/disk; mkdir -p /run/disk/etc /run/disk/var/lib; \
+        cp -a /etc/openvswitch /run/disk/etc/; cp -a /var/lib/podnet /run/disk/var/lib/; \
+        dd if=/dev/zero of=/run/disk/filler bs=1k 2>/dev/null || true; \
+        mount --bind /run/disk/etc/openvswitch /etc/openvswitch; mount --bind /run/disk/var/lib/podnet /var/lib/podnet'
+    RemainAfterExit=yes
+    [Install]
+    WantedBy=local-fs.target
+    .
+    systemctl -q enable full-disk.service
+    """
+    node.sh("\n".join(line.removeprefix("    ") for line in script.splitlines()))
+    try:
+        node.power_cycle()
+        assert node.run("sh", "-c", "echo x > /etc/openvswitch/x", check=False).returncode, "the disk is not full"
+        reached(node)
+        node.run("systemctl", "stop", "--no-block", "ovs-vswitchd")
+        wait_for_state(node, "rescued")
+        reached(node)
+    finally:
+        node.run("systemctl", "disable", "full-disk.service")
+        node.power_cycle()
+    reached(node)
+    wait_for_state(node, "ok")
+
+
+def test_the_switch_is_stopped_for_good(node: Full) -> None:
+    node.run("systemctl", "stop", "ovs-vswitchd", timeout=120)
+    began = time.monotonic()
+    why = wait_for_state(node, "rescued")
+    reached(node, LIMIT - (time.monotonic() - began))
+    assert "ovs-vswitchd does not run" in why or "br-x" in why
+    node.run("systemctl", "start", "ovs-vswitchd", timeout=120)
+    stays(node, "rescued")
+
+
+@pytest.mark.full
+def test_the_switch_crashes_again_and_again(node: Full) -> None:
+    node.write("/etc/systemd/system/ovs-vswitchd.service.d/crash.conf", "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    try:
+        node.run("systemctl", "daemon-reload")
+        node.run("systemctl", "kill", "--signal=KILL", "ovs-vswitchd")
+        wait_for_state(node, "rescued")
+        reached(node)
+        node.power_cycle()
+        reached(node)
+        wait_for_state(node, "rescued")
+        stays(node, "rescued", 20)
+    finally:
+        node.run("rm", "/etc/systemd/system/ovs-vswitchd.service.d/crash.conf")
+        node.run("systemctl", "daemon-reload")
+
+
+@pytest.mark.full
+def test_the_database_server_cannot_start(node: Full) -> None:
+    node.write("/etc/systemd/system/ovsdb-server.service.d/crash.conf", "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    try:
+        node.power_cycle()
+        reached(node)
+        wait_for_state(node, "rescued")
+    finally:
+        node.run("rm", "/etc/systemd/system/ovsdb-server.service.d/crash.conf")
+        node.run("systemctl", "daemon-reload")
+
+
+@pytest.mark.full
+def test_the_packages_are_installed_again(node: Full) -> None:
+    node.run("apt-get", "-q", "update", timeout=120)
+    node.run("apt-get", "-q", "-y", "install", "--reinstall", "openvswitch-switch", "openvswitch-common", timeout=300)
+    reached(node)
+    stays(node, "ok", 40)
+
+
+@pytest.mark.full
+def test_the_packages_are_removed(node: Full) -> None:
+    node.run("apt-get", "-q", "-y", "remove", "openvswitch-switch", timeout=300)
+    reached(node)
+    wait_for_state(node, "rescued")
+    node.power_cycle()
+    reached(node)
+    node.run("apt-get", "-q", "update", timeout=120)
+    node.run("apt-get", "-q", "-y", "install", "openvswitch-switch", timeout=300)
+    wait_for_state(node, "rescued", 10)
+
+
+@pytest.mark.full
+def test_out_of_the_bridge_again_after_all_that(node: Full) -> None:
+    journal = begin(node, "unbridge")
+    assert journal["state"] == "committed", journal
+    assert reached(node) < LIMIT
+    units = node.sh("systemctl list-units --all --plain --no-legend 'podnet-bridge@*' 'podnet-rescue@*'").stdout
+    assert units.strip() == ""
+    node.reboot()
+    reached(node)
