@@ -57,7 +57,7 @@ KeepConfiguration=yes
 ConfigureWithoutCarrier=yes
 IgnoreCarrierLoss=yes
 """
-MANNERS = f"""{SIGN}routes and rules that others made on this node stay, whenever networkd reads its files.
+MANNERS = f"""{SIGN}routes and rules that others made on this node stay when networkd reads its files.
 [Network]
 ManageForeignRoutes=no
 ManageForeignRoutingPolicyRules=no
