@@ -36,7 +36,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.state import (
 from ansible_collections.podnet.ovs.plugins.module_utils.uplink.obstacles_back import of_bridge_left
 from ansible_collections.podnet.ovs.plugins.module_utils.uplink.obstacles_nic import of_nic, of_stacked
 from ansible_collections.podnet.ovs.plugins.module_utils.uplink.obstacles_way import of_route, of_visit
-from ansible_collections.podnet.ovs.plugins.module_utils.uplink.twins import twins_missing
+from ansible_collections.podnet.ovs.plugins.module_utils.uplink.twins import rules_waiting, twins_missing
 
 ETH0 = Link(
     "eth0", up=True, addresses=frozenset({"192.0.2.11/24"}), mac="02:00:00:00:00:01", routes=("default via 192.0.2.1",)
@@ -168,6 +168,14 @@ def test_the_way_back_wants_twins_of_the_bridges_rules() -> None:
     assert ways(nft('iifname "br-x" accept'), "br-x", "eth0") == [
         "nft 'add rule inet filter input handle 7 iifname \"eth0\" accept'"
     ]
+
+
+def test_a_rule_that_waits_for_the_bridge_is_told() -> None:
+    drop = nft('iifname "br-x" tcp dport 22 drop')
+    assert not ways(drop)
+    (found,) = rules_waiting(drop, "eth0", "br-x")
+    assert found.level == WARNING and "after the move" in found.text
+    assert not list(rules_waiting(nft('iifname "br-x" accept', 'iifname "eth0" accept'), "eth0", "br-x"))
 
 
 def test_a_map_and_a_tool_that_does_not_answer() -> None:

@@ -20,7 +20,7 @@ from .obstacles_nic import is_rescued, of_nic, of_stacked
 from .obstacles_node import of_database, of_disks, of_files, of_kernel, of_runtime, of_sockets
 from .obstacles_way import of_bridge, of_route, of_visit
 from .persist.manager import detect
-from .twins import twins_missing
+from .twins import rules_waiting, twins_missing
 
 if TYPE_CHECKING:
     from ..model.l3 import L3
@@ -56,7 +56,9 @@ def _all(request: Request, state: State, l3: L3 | None) -> Iterator[Obstacle]:
         yield from of_stacked(request, state, source)
     yield from of_visit(request, state)
     yield from of_route(request, state, l3)
-    yield from twins_missing(read_firewall(), request.source, request.target)
+    firewall = read_firewall()
+    yield from twins_missing(firewall, request.source, request.target)
+    yield from rules_waiting(firewall, request.source, request.target)
     yield from of_sockets(request, source or nic)
     yield from of_files(request)
     yield from of_disks()

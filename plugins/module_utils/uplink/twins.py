@@ -59,6 +59,17 @@ def twins_missing(firewall: Firewall, nic: str, bridge: str) -> Iterator[Obstacl
         yield Obstacle(WARNING, f"the firewall's rules could not be read: {tool}: {said}", f"look for rules with {nic}")
 
 
+def rules_waiting(firewall: Firewall, source: str, target: str) -> Iterator[Obstacle]:
+    """Rules for the device that takes over, and not for the one that has the addresses: harmless so far."""
+    chains: dict[tuple[str, str], list[Rule]] = {}
+    for rule in firewall.rules:
+        chains.setdefault((rule.tool, rule.place), []).append(rule)
+    for rule in firewall.rules:
+        if _names(rule, target, source) and not _has_twin(chains[rule.tool, rule.place], rule, target, source):
+            text = f"the firewall rule `{_command(rule)}` is for {target}, and holds for the node itself after the move"
+            yield Obstacle(WARNING, text, "see that it lets through what reaches the node")
+
+
 def _of_group(group: Group, nic: str, bridge: str) -> Iterator[Obstacle]:
     words = _QUOTED.findall(group.members)
     mine = [word for word in words if _matches(word, nic, "*") and not _matches(word, bridge, "*")]
