@@ -75,7 +75,9 @@ def keep(move: str) -> None:
         if not _is_due(journal):
             since = None
         elif journal.state in UNCONFIRMED or (since is not None and time.monotonic() - since > 1.0):
-            subprocess.run([program(), "uplink", RECOVER, move], stdin=subprocess.DEVNULL, check=False)
+            # in a session of its own: what ends that one leaves this process, which starts it again
+            words = [journal.program, "uplink", RECOVER, move]
+            subprocess.run(words, stdin=subprocess.DEVNULL, check=False, start_new_session=True)
             since = None
             time.sleep(_AGAIN)
         else:

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import DeadlineExceeded, PodnetError
 from ..kernel.datapath import detach
 from ..kernel.files import mode_of, read_exact, remove, write_text
-from ..kernel.l3 import announce_device, loud, missing, quiet, stage, swap, wait_master
+from ..kernel.l3 import announce_device, loud, missing, quiet, snapshot, stage, swap, wait_master
 from ..kernel.links import observe_links, wait_for_links
 from ..model.l3 import L3, Moment
 from ..model.move import APPLIED, ARMED, CUTOVER, MOVE, PREPARED, FileChange, Request
@@ -88,9 +88,12 @@ def forward(journal: Journal, arm: Callable[[Journal], None]) -> Journal:
 
     Raises PodnetError with the reason if it cannot be done, or if the node cannot be reached as before afterwards.
     """
+    request = journal.request
+    way = look(L3.from_dict(journal.values["l3"]), request.source, journal.connection)
+    _check_carried(Work.of(journal), request.source, "it had when the move was planned")
+    # what others have added since then moves too
+    journal = journal.note(values={"l3": snapshot(request.source).to_dict()})
     work = Work.of(journal)
-    request = work.request
-    way = look(work.l3, request.source, journal.connection)
     put_files(work.volatile)
     points.reached("files-volatile")
     with Session.open(request.ovsdb) as session:
