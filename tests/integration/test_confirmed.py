@@ -9,16 +9,14 @@ The tests of this file follow one another on the same node.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from ansible_collections.podnet.ovs.tests.integration.controller import Controller, Run
+from ansible_collections.podnet.ovs.tests.integration.controller import Controller, Run, end_all
 from ansible_collections.podnet.ovs.tests.lab import Full, Lab, Nic, until
 
 BRIDGE = {
@@ -28,7 +26,6 @@ BRIDGE = {
     "interfaces": [{"name": "pods100", "vlan": 100, "addresses": ["10.30.0.11/24"]}],
 }
 VARIABLES = {"podnet_bridges": [BRIDGE], "podnet_move_timeout": 40, "podnet_verify": False}
-DEADLINE = 40
 
 
 @dataclass(frozen=True)
@@ -132,8 +129,7 @@ def test_a_killed_controller_leaves_the_node_as_it_was(home: Home, before: dict[
     try:
         until(lambda: "br-x" in bridges(home.node), 120, "the move", 0.05)
     finally:
-        os.killpg(controller.pid, signal.SIGKILL)
-        controller.wait()
+        end_all(controller)
     until(lambda: bridges(home.node) == [], 40, "the way back")
     until(lambda: carried(home.node, "eth0") == before["l3"], 5, "the addresses on eth0")
     assert home.node.ssh("true").returncode == 0 and files_of(home.node) == before["files"]
