@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..errors import PodnetError
-from ..kernel.l3 import missing
 from ..kernel.links import observe_links
 from ..kernel.reach import echo
 from ..kernel.ways import device_to, silent
 from ..model.l3 import L3
 from ..model.move import MOVE, Probe, Request, parse_probes
 from ..vswitch.session import Session
+from .carried import lacking
 
 _LOOK_SECONDS = 1.5
 _TRY_SECONDS = 2.0
@@ -81,7 +81,7 @@ def _port(request: Request) -> str:
 
 
 def _addresses(request: Request, l3: L3) -> str:
-    lost = missing(l3, request.target)
+    lost = lacking(l3, request.target)
     link = observe_links().get(request.target)
     if link is not None and link.duplicate:
         return f"another host on the link has {', '.join(link.duplicate)}"

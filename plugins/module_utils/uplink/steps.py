@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import DeadlineExceeded, PodnetError
 from ..kernel.datapath import detach
 from ..kernel.files import mode_of, read_exact, remove, write_text
-from ..kernel.l3 import announce_device, loud, missing, quiet, snapshot, stage, swap, wait_master
+from ..kernel.l3 import announce_device, loud, quiet, snapshot, stage, swap, wait_master
 from ..kernel.links import observe_links, wait_for_links
 from ..model.l3 import L3, Moment
 from ..model.move import APPLIED, ARMED, CUTOVER, MOVE, PREPARED, FileChange, Request
@@ -25,6 +25,7 @@ from ..model.state import State
 from ..vswitch.bridges import NETDEV, change_switch, check_switch
 from ..vswitch.session import Session
 from . import points
+from .carried import check_carried, lacking
 from .crossing import bridge_made, nic_attached, nic_detached, put_back
 from .journal import Journal, boot_id, boottime
 from .observe import observe
@@ -90,7 +91,7 @@ def forward(journal: Journal, arm: Callable[[Journal], None]) -> Journal:
     """
     request = journal.request
     way = look(L3.from_dict(journal.values["l3"]), request.source, journal.connection)
-    _check_carried(Work.of(journal), request.source, "it had when the move was planned")
+    check_carried(Work.of(journal).l3, request.source, "which it had when the move was planned")
     # what others have added since then moves too
     journal = journal.note(values={"l3": snapshot(request.source).to_dict()})
     work = Work.of(journal)
@@ -107,7 +108,7 @@ def forward(journal: Journal, arm: Callable[[Journal], None]) -> Journal:
         arm(journal := journal.advance(PREPARED, (ARMED,)))
         points.reached("prepared")
         work.manager.release(work.managed, request.source)
-        _check_carried(work, request.source, "the network manager took from it")
+        check_carried(work.l3, request.source, "which the network manager took off it")
         points.reached("released")
         arm(journal := journal.advance(CUTOVER, (PREPARED,)))
         points.reached("cutover")
@@ -115,6 +116,7 @@ def forward(journal: Journal, arm: Callable[[Journal], None]) -> Journal:
             _to_bridge(session, work, work.there, lambda state: nic_attached(state, request, work.id), "half-crossed")
         else:
             _to_nic(work, work.there, lambda: session, "half-crossed")
+        check_carried(work.there, request.target, "which should have moved there")
         points.reached("crossed")
     announce_device(request.target, work.there)
     points.reached("announced")
@@ -165,6 +167,7 @@ def back(journal: Journal) -> None:
             _to_bridge(
                 opened(), work, work.l3, lambda state: put_back(state, request, work.switch), "back-half-crossed"
             )
+        check_carried(work.l3, request.source, "which should be back there")
         points.reached("back-crossed")
         announce_device(request.source, work.l3)
         points.reached("back-announced")
@@ -175,7 +178,9 @@ def back(journal: Journal) -> None:
     finally:
         if session is not None:
             session.close()
-    _check_carried(work, request.source, "it did not get back")
+    lost = lacking(work.l3, request.source)
+    if lost:
+        raise PodnetError(f"{request.source} did not get back {', '.join(lost)}")
     points.reached("back-checked")
 
 
@@ -261,9 +266,3 @@ def change(session: Session, wish: Callable[[State], State], wait: bool = True) 
     if operations:
         change_switch(session, operations, SECONDS, wait)
     return operations
-
-
-def _check_carried(work: Work, device: str, why: str) -> None:
-    lost = missing(work.l3, device)
-    if lost:
-        raise PodnetError(f"{device} lacks what {why}: {', '.join(lost)}")
