@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import OvsdbError, OvsdbUnavailable
-from ansible_collections.podnet.ovs.plugins.module_utils.vswitch import offline
+from ansible_collections.podnet.ovs.plugins.module_utils.vswitch import dbfile, offline
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 
@@ -115,22 +115,22 @@ def test_without_a_file_or_with_an_empty_one_there_is_nothing_to_do(tmp_path: Pa
         assert not offline.remove_bridge(str(path), "br-x")
     assert not missing.exists() and empty.stat().st_size == 0
     with pytest.raises(OvsdbError, match=r"missing\.db"):
-        offline.sync_database(str(missing))
+        dbfile.sync_database(str(missing))
 
 
 def test_a_file_that_lost_its_end_is_read_as_the_server_reads_it(db: Path) -> None:
-    before = offline.whole_length(str(db))
+    before = dbfile.whole_length(str(db))
     step = {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}
     tool("transact", str(db), json.dumps(["Open_vSwitch", step]))
     last = db.read_bytes()
-    assert before < len(last) == offline.whole_length(str(db))
+    assert before < len(last) == dbfile.whole_length(str(db))
     for length in (before, before + 1, before + 30, len(last) - 1):
         db.write_bytes(last[:length])
-        assert offline.whole_length(str(db)) == before
+        assert dbfile.whole_length(str(db)) == before
         assert offline.bridges(str(db)) == WHOLE
         assert offline.remove_port(str(db), "br-x", "eth0")
         assert offline.bridges(str(db))["br-x"] == ("br-x", "eth1", "eth2")
-        assert offline.whole_length(str(db)) == db.stat().st_size, "what was torn is still there"
+        assert dbfile.whole_length(str(db)) == db.stat().st_size, "what was torn is still there"
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "zeros"])
@@ -143,6 +143,19 @@ def test_what_is_no_database_is_left_alone_with_a_clear_error(db: Path, damage: 
             change(str(db), "br-x", *(["eth0"] if change is offline.remove_port else []))
     assert db.read_bytes() == broken
     assert [path.name for path in db.parent.iterdir() if "podnet" in path.name] == []
+
+
+def test_only_what_is_no_database_is_set_aside(db: Path) -> None:
+    assert dbfile.set_aside(str(db)) is None
+    assert dbfile.set_aside(str(db.parent / "missing.db")) is None
+    data = db.read_bytes()
+    for broken in (b"", b"x", data[:8000], bytes(100)):
+        db.write_bytes(broken)
+        aside = dbfile.set_aside(str(db))
+        assert aside == f"{db}.broken" and not db.exists() and Path(aside).read_bytes() == broken
+    for sound in (data, data[:-1], b"OVSDB CLUSTER 1 x"):
+        db.write_bytes(sound)
+        assert dbfile.set_aside(str(db)) is None and db.read_bytes() == sound
 
 
 def test_without_the_tool_the_file_stays(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,11 +182,11 @@ def test_on_a_full_disk_the_file_is_changed_in_its_place(db: Path, tmp_path: Pat
     mkdir -p /run/podnet
     "$3" -c '
     import sys
-    from ansible_collections.podnet.ovs.plugins.module_utils.vswitch import offline
+    from ansible_collections.podnet.ovs.plugins.module_utils.vswitch import dbfile, offline
     db = sys.argv[1]
     assert offline.remove_port(db, "br-x", "eth0")
     assert not offline.remove_port(db, "br-x", "eth0")
-    print(offline.bridges(db)["br-x"], offline.whole_length(db))' "$1/conf.db"
+    print(offline.bridges(db)["br-x"], dbfile.whole_length(db))' "$1/conf.db"
     ls -A "$1"
     """
     disk = tmp_path / "disk"

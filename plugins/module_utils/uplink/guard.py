@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from ..errors import PodnetError
 from ..kernel.files import read_exact
 from ..model.move import COMMITTED, COMMITTING, MOVE, OPEN, ROLLED_BACK, FileChange
-from ..vswitch import offline
+from ..vswitch import dbfile, offline
 from . import commit, deadman, points, record
 from .crossing import KEY_MOVE
 from .journal import Journal, all_moves
@@ -33,6 +33,8 @@ def guard() -> tuple[str, ...]:
         if journal.open and not journal.this_boot:
             with _reported(f"move {journal.id} of {journal.request.nic}", said.append):
                 said.append(_ended(journal))
+    with _reported("the database of Open vSwitch", said.append):
+        said.extend(_set_aside())
     with _reported("ports that an unknown move left", said.append):
         said.extend(_drop_strays())
     return tuple(said)
@@ -87,13 +89,13 @@ def _detach(journal: Journal) -> None:
     A file that is no database any more holds no port either: Open vSwitch replaces it with an empty one.
     """
     db, bridge, nic = offline.database(), journal.request.bridge.name, journal.request.nic
-    if not offline.whole_length(db):
+    if not dbfile.whole_length(db):
         return
     offline.remove_port(db, bridge, nic)
     made = journal.request.direction == MOVE and journal.values.get("switch", {}).get("bridge") is None
     if made and set(offline.bridges(db).get(bridge, ())) == {bridge}:
         offline.remove_bridge(db, bridge)
-    offline.sync_database(db)
+    dbfile.sync_database(db)
 
 
 def _drop_volatile(journal: Journal) -> None:
@@ -105,10 +107,17 @@ def _drop_volatile(journal: Journal) -> None:
             put_files([before.get(change.path, FileChange(change.path, None))])
 
 
+def _set_aside() -> Iterator[str]:
+    """A node that stands on a bridge needs an Open vSwitch that starts; the rest the bridge's own unit does."""
+    aside = dbfile.set_aside(offline.database()) if record.names() and not offline.served() else None
+    if aside:
+        yield f"the database was broken: it is now {aside}, and Open vSwitch begins with an empty one"
+
+
 def _drop_strays() -> Iterator[str]:
     """Ports that carry the mark of an unconfirmed move whose journal is gone or broken."""
     db = offline.database()
-    if not offline.whole_length(db):
+    if not dbfile.whole_length(db):
         return
     known = {journal.id for journal in all_moves()}
     kept = set(record.names())

@@ -20,7 +20,7 @@ from ..kernel.l3 import announce_device, loud, missing, snapshot, stage, swap, w
 from ..kernel.links import observe_links, set_up, wait_for_links
 from ..model.l3 import L3, Moment
 from ..model.paths import OVSDB, RUN
-from ..vswitch import offline
+from ..vswitch import dbfile, offline
 from ..vswitch.fastpath import open_switch
 from .ensure import ensure
 from .journal import boot_id, boottime, open_moves
@@ -137,6 +137,7 @@ def _let_go_offline(record: Record) -> None:
         _log("the database does not answer")
         return
     try:
+        dbfile.set_aside(offline.database())
         offline.remove_port(offline.database(), record.bridge, record.nic)
     except PodnetError as error:
         _log(str(error))

@@ -183,7 +183,7 @@ def _look(duty: Duty, course: Course) -> None:
         has = versions(nic) if nic is not None else duty.fixed | duty.leased
         lost = Trouble(_lacks(duty.nic, duty.fixed - has), _lacks(duty.nic, duty.leased - has))
         todo = course.step(time.monotonic(), lost, False)
-        if todo == RESCUE and _run(RESCUE, duty.bridge):
+        if todo == RESCUE and not _moving() and _run(RESCUE, duty.bridge):
             course.since = None
         return
     trouble = trouble_of(duty, bridge, nic, bool(running()))

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
-import re
 import shutil
 import socket
 import subprocess
@@ -23,11 +21,10 @@ from typing import Any
 
 from ..errors import DeadlineExceeded, OvsdbError, OvsdbUnavailable
 from ..model.paths import CONF_DBS, OVSDB, RUN
+from .dbfile import sync_database, whole_length
 
 _SCHEMA = "Open_vSwitch"
 _SECONDS = 10.0
-_HEAD = re.compile(rb"OVSDB JSON ([0-9]{1,10}) ([0-9a-f]{40})\n")
-"""What stands before each record: ovsdb(5), "File Format", "Standalone Format"."""
 
 
 def database() -> str:
@@ -104,44 +101,6 @@ def remove_bridge(db: str, name: str) -> bool:
     (root,) = _query(db, [_select(_SCHEMA, [], ["_uuid"])])
     rows = [row for row, _nics in _bridges(db) if row["name"] == name]
     return _change(db, [_mutate(_SCHEMA, item["_uuid"], "bridges", [row["_uuid"]]) for item in root for row in rows])
-
-
-def sync_database(db: str) -> None:
-    """Has the disk keep what the file holds now, and its name: ovsdb-server leaves that to the kernel's leisure.
-
-    For a file that a server has open too. Raises OvsdbError.
-    """
-    try:
-        for path, flags in ((db, os.O_RDONLY), (os.path.dirname(db) or ".", os.O_RDONLY | os.O_DIRECTORY)):
-            descriptor = os.open(path, flags | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-    except OSError as error:
-        raise OvsdbError(f"the disk does not keep {db}: {error.strerror}") from error
-
-
-def whole_length(db: str) -> int:
-    """How many bytes from the start of the file are whole records; 0 if it is no database, or not there.
-
-    Raises OvsdbError.
-    """
-    length = 0
-    try:
-        with open(db, "rb") as file:
-            while True:
-                head = _HEAD.fullmatch(file.readline(100))
-                if not head:
-                    return length
-                data = file.read(int(head[1]))
-                if hashlib.sha1(data, usedforsecurity=False).hexdigest().encode() != head[2]:
-                    return length
-                length = file.tell()
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise OvsdbError(f"cannot read the database {db}: {error.strerror}") from error
 
 
 def _bridges(db: str) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
