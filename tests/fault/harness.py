@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import secrets
+import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
@@ -146,8 +147,12 @@ class Subject:
         return self.podnet("confirm", move.id, move.nonce, "--json")
 
     def rollback(self, move: Move) -> Result:
-        """Asks for the way back."""
-        return self.podnet("rollback", move.id, "--json")
+        """Asks for the way back, and waits for its end."""
+        return self.podnet("rollback", move.id, "--json", timeout=90)
+
+    def start_rollback(self, move: Move) -> None:
+        """Asks for the way back, and waits for nothing."""
+        self.node.popen("setsid", PODNET, "uplink", "rollback", move.id, stdout=subprocess.DEVNULL)
 
     def state(self, move: Move) -> str:
         """Where it stands by its journal; "" without one."""

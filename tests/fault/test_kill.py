@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from subprocess import SubprocessError
 from typing import TYPE_CHECKING
 
 import pytest
@@ -113,7 +114,7 @@ class Worker:
                 else:
                     self.report.append(f"{row}: {disturb(subject, row, self._at_rest)}")
                 self._last = wanted
-            except (AssertionError, LabError, OSError, KeyError, ValueError) as error:
+            except (AssertionError, LabError, OSError, LookupError, ValueError, SubprocessError) as error:
                 self.failures.append(f"--- {row or wanted} (after {time.monotonic() - began:.0f} s)\n{error}")
                 self._drop()
 
@@ -173,7 +174,7 @@ def killed_move(subject: Subject, row: Row, timeout: int) -> Move:
     if row.phase == "commit":
         subject.confirm(move)
     if row.phase == "back" and not row.by_deadline:
-        subject.rollback(move)
+        subject.start_rollback(move)
     seconds = max(move.deadline - time.monotonic(), 0) + GRACE
     until(lambda: len(subject.killed()) >= 1, seconds, f"a kill at {row.point}: {told(subject, move)}", 0.1)
     return move
