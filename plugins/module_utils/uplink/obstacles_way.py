@@ -91,6 +91,8 @@ def of_route(request: Request, state: State, l3: L3 | None) -> Iterator[Obstacle
     """Whether the node has an address to move, and a way out that can be tried."""
     link = state.links.get(request.source, Link(request.source))
     there = l3 is not None and bool(l3.addresses)
+    if request.direction == MOVE and state.port_of(request.nic) is not None and not is_rescued(request, state):
+        return  # which is an obstacle of its own
     if not (link.addresses or link.dynamic or there):
         vlans = [name for name in link.children if _carries(state, name)]
         if not vlans:
