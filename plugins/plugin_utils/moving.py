@@ -141,7 +141,7 @@ def _joined(known: Mapping[str, Any], touched: Mapping[str, Any], other: Mapping
         sides = [side.get(key, {}) for side in (known, touched, other)]
         if key in other and all(isinstance(side, Mapping) for side in sides):
             inner = _joined(*sides)
-            if inner or key in known:
+            if inner or key in known or key not in touched:
                 found[key] = inner
         elif key in known or key not in touched:
             found[key] = known.get(key, other.get(key))
