@@ -42,6 +42,18 @@ def test_attachments_on_a_stock_kernel(vm: Vm) -> None:
     passes(vm, "tests/integration/test_cni.py", "tests/integration/test_cni_lifecycle.py", "-k", chosen)
 
 
+@pytest.mark.holds("refused: Wi-Fi (mac80211_hwsim in the vm), macvlan on it")
+def test_what_a_move_is_refused_for_on_a_stock_kernel(vm: Vm) -> None:
+    passes(vm, "tests/integration/test_obstacles.py", "-k", "wi_fi or macvlan_that")
+
+
+@pytest.mark.full
+@pytest.mark.holds("refused: VLAN child as the only path; bonds by what they do")
+@pytest.mark.parametrize("chosen", ["bond", "only_path or beside_the or takes_the_frames or vxlan or tunnel"])
+def test_links_that_a_stock_kernel_has(vm: Vm, chosen: str) -> None:
+    passes(vm, "tests/integration/test_obstacles.py", "-k", chosen)
+
+
 def passes(vm: Vm, *words: str) -> None:
     """Runs tests in the machine. What it says is shown when they fail."""
     done = vm.pytest("-q", "--durations=5", *words, timeout=900)
