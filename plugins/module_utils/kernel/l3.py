@@ -49,9 +49,9 @@ def swap(l3: L3, source: str, target: str, keep: bool = False) -> None:
     them off. The source need not exist. Raises KernelError if the target does not carry all of it afterwards.
     """
     with Rtnetlink() as wire:
+        work = _work(wire, l3, source, target)
         for device in (source, target):
             sysctls.loosen(device)
-        work = _work(wire, l3, source, target)
         if not is_up(work.seen, target):
             prepare(wire, l3, target, True)
         give_router_routes(work)

@@ -10,6 +10,7 @@ import os
 import struct
 from dataclasses import dataclass
 
+from . import l3_route as route
 from .l3_wire import FAMILIES, VERSIONS, attributes, name_of, number, pack, u32
 
 IFADDRMSG = struct.Struct("=BBBBI")
@@ -22,6 +23,9 @@ _ADDRESS_PARTS = (1, 2, 4, 5, 9, 11)
 """address, local, broadcast, anycast, metric of its route, protocol"""
 _SETTABLE = {4: 0x200 | 0x400, 6: 0x02 | 0x10 | 0x100 | 0x200 | 0x400}
 """noprefixroute and autojoin; nodad, home, mngtmpaddr: what the kernel takes from a user"""
+
+_IPV6_METRIC = 256
+"""IP6_RT_PRIO_ADDRCONF: of the connected route that an IPv6 address brings along"""
 
 FIB_RULE = struct.Struct("=BBBBBxxBI")
 """family, dst_len, src_len, tos, table, action, flags"""
@@ -148,6 +152,32 @@ def address_removal(body: bytes, index: int) -> bytes:
     family, length, _flags, scope, _index = IFADDRMSG.unpack_from(body)
     attrs = [(kind, value) for kind, value in attributes(body, IFADDRMSG.size) if kind in (IFA_ADDRESS, IFA_LOCAL)]
     return IFADDRMSG.pack(family, length, 0, scope, index) + pack(attrs)
+
+
+def brings_route(body: bytes) -> bool:
+    """Whether the kernel gives a connected route along with an IPv4 address (net/ipv4/fib_frontend.c, fib_add_ifaddr).
+
+    It does not for the later addresses of a network, and not for a single host.
+    """
+    _family, length, own, far = address_key(body)
+    return not address_flags(body) & (SECONDARY | NOPREFIXROUTE) and (length < 32 or own != far)
+
+
+def connected_route(body: bytes, index: int) -> bytes:
+    """The route that the kernel gives along with an address on a device."""
+    family, length, own, far = address_key(body)
+    network = ipaddress.ip_network((far, length), strict=False)
+    metric = number(dict(attributes(body, IFADDRMSG.size)).get(IFA_RT_PRIORITY))
+    ipv4 = family == FAMILY_IPV4
+    attrs = [(route.TABLE, u32(route.TABLE_MAIN)), (route.DST, network.network_address.packed)]
+    if metric or not ipv4:
+        attrs.append((route.PRIORITY, u32(metric or _IPV6_METRIC)))
+    attrs.append((route.OIF, u32(index)))
+    if ipv4:
+        attrs.append((route.PREFSRC, own))
+    scope = route.LINK_SCOPE if ipv4 else 0
+    head = (family, length, 0, 0, route.TABLE_MAIN, route.PROTO_KERNEL, scope, route.UNICAST, 0)
+    return route.HEADER.pack(*head) + pack(attrs)
 
 
 def moved_label(label: str, source: str, target: str) -> str:

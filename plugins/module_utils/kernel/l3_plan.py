@@ -39,8 +39,6 @@ _GONE = (errno.ESRCH, errno.ENOENT, errno.ENODEV, errno.EADDRNOTAVAIL)
 _THERE = (errno.EEXIST,)
 _NEIGHBOURS = 512
 """Learnt neighbours that are copied at most: the kernel keeps 1024 of all devices by default (arp(7), gc_thresh3)."""
-_IPV6_METRIC = 256
-"""IP6_RT_PRIO_ADDRCONF: of the connected route that an IPv6 address brings along"""
 _LINK_LOCAL = ipaddress.ip_network("fe80::/10")
 
 
@@ -87,7 +85,7 @@ class Work:
 
 def staging(work: Work) -> list[Change]:
     """Addresses, neighbours and rules that the target lacks. None of them draws traffic to it."""
-    return [*_addresses(work), *_neighbours(work), *_rules(work)]
+    return [*_addresses(work), *_brought(work), *_neighbours(work), *_rules(work)]
 
 
 def moving(work: Work, keep: bool) -> list[Change]:
@@ -107,17 +105,13 @@ def moving(work: Work, keep: bool) -> list[Change]:
 
 def connected(l3: L3, address: Address) -> bool:
     """Whether the device has the connected route that the kernel gives along with this address."""
-    body = bytes.fromhex(address.message)
-    attrs = dict(item.attributes(body, item.IFADDRMSG.size))
-    metric = item.number(attrs.get(item.IFA_RT_PRIORITY)) or (0 if address.family == 4 else _IPV6_METRIC)
-    far = ipaddress.ip_address(item.address_key(body)[3])
-    network = str(ipaddress.ip_network(f"{far}/{body[1]}", strict=False))
-    return any(
-        entry.rank == 0
-        and (entry.family, entry.metric) == (address.family, metric)
-        and route.destination(bytes.fromhex(entry.message)) == network
-        for entry in l3.routes
-    )
+    message = bytes.fromhex(address.message)
+    plain = item.connected_route(message, l3.index)
+    for entry in l3.routes:
+        body = bytes.fromhex(entry.message)
+        if entry.rank == 0 and route.key(body) == route.key(plain):
+            return address.family == 6 or route.identity(body) == route.identity(plain)
+    return False
 
 
 def present(work: Work, address: Address) -> bytes | None:
@@ -144,21 +138,23 @@ def _addresses(work: Work) -> Iterator[Change]:
 
 def _address(work: Work, address: Address) -> bytes:
     more = item.NODAD | item.NOPREFIXROUTE if address.family == 6 else 0
-    if address.family == 4 and not _brings_what_is_there(work.l3, address):
-        more = item.NOPREFIXROUTE
     label = item.moved_label(address.label, work.l3.device, work.target) if address.label else ""
     valid, preferred = left(address.valid, work.age), left(address.preferred, work.age)
     return item.address_message(bytes.fromhex(address.message), work.target_index, label, valid, preferred, more)
 
 
-def _brings_what_is_there(l3: L3, address: Address) -> bool:
-    """Whether the kernel may give the connected route along with an IPv4 address.
+def _brought(work: Work) -> Iterator[Change]:
+    """Takes away each connected route that the kernel gives along with an IPv4 address and that does not belong.
 
-    It puts it behind the source's own, which is the first to be found until it goes; it does not for the later
-    addresses of a network, and not for a single host. An address whose route was taken away must not bring one.
+    Those that belong are put behind the source's, which is the first to be found until it goes.
     """
-    single = address.cidr.endswith("/32") and not address.peer
-    return single or bool(address.flags & item.SECONDARY) or connected(l3, address)
+    there = {route.identity(body) for body in work.seen.routes}
+    for address in work.addresses():
+        message = bytes.fromhex(address.message)
+        if address.family == 4 and item.brings_route(message) and not connected(work.l3, address):
+            body = item.connected_route(message, work.target_index)
+            if present(work, address) is None or route.identity(body) in there:
+                yield Change(DELROUTE, 0, body, f"unwanted route {route.text(body)}", _GONE)
 
 
 def _neighbours(work: Work) -> Iterator[Change]:
@@ -193,7 +189,7 @@ def _rules(work: Work) -> Iterator[Change]:
 def _routes(work: Work, replaced: set[bytes]) -> Iterator[tuple[int, Change]]:
     """Each route that the target lacks, with its rank. `replaced` takes the messages whose routes these replace."""
     wanted = work.routes()
-    identities = {route.identity(body) for _entry, body in wanted}
+    ends = {end for _entry, body in wanted for end in route.ends(body)}
     there: dict[tuple[object, ...], list[bytes]] = {}
     for body in work.seen.routes:
         if route.is_configured(body):
@@ -202,17 +198,19 @@ def _routes(work: Work, replaced: set[bytes]) -> Iterator[tuple[int, Change]]:
         if entry.router:
             continue
         same = there.get(route.key(body), [])
-        if any(route.identity(other) == route.identity(body) for other in same):
+        found = {end for other in same for end in route.ends(other)}
+        if route.ends(body) <= found:
             continue
-        victim = _replaceable(work, body, same, identities, replaced)
+        victim = _replaceable(work, body, same, ends, replaced)
         if victim is not None:
             replaced.add(victim)
+        new = body if victim is not None else route.only_new(body, found)
         flags = CREATE | (APPEND if victim is None else REPLACE)
-        yield entry.rank, Change(NEWROUTE, flags, body, f"route {entry.text}", _THERE)
+        yield entry.rank, Change(NEWROUTE, flags, new, f"route {entry.text}", _THERE)
 
 
 def _replaceable(
-    work: Work, body: bytes, same: list[bytes], identities: set[tuple[object, ...]], replaced: set[bytes]
+    work: Work, body: bytes, same: list[bytes], ends: set[tuple[object, ...]], replaced: set[bytes]
 ) -> bytes | None:
     """The route that the kernel would replace with this one, if that is right.
 
@@ -223,7 +221,8 @@ def _replaceable(
         return None
     first = same[0]
     ours = {work.source_index, work.target_index} | route.devices(body)
-    if first in replaced or not route.devices(first) <= ours or route.identity(first) in identities:
+    kept = route.ends(first) & ends - route.ends(body)
+    if first in replaced or kept or not route.devices(first) <= ours:
         return None
     return first
 
@@ -245,11 +244,12 @@ def _vxlan(work: Work) -> Iterator[Change]:
 
 def _route_removals(work: Work, replaced: set[bytes], keep: bool) -> Iterator[Change]:
     for body in work.seen.routes_of(work.source_index):
-        alone = route.devices(body) == {work.source_index}
-        if body in replaced or not alone or route.nexthop_number(body) or (keep and _is_link_local(body)):
+        if body in replaced or route.nexthop_number(body) or (keep and _is_link_local(body)):
             continue
-        message = route.with_devices(body, route.same)
-        yield Change(DELROUTE, 0, message, f"old route {route.text(body)}", _GONE)
+        for single in route.singles(body):
+            if route.devices(single) == {work.source_index}:
+                message = route.with_devices(single, route.same)
+                yield Change(DELROUTE, 0, message, f"old route {route.text(single)}", _GONE)
 
 
 def _is_link_local(body: bytes) -> bool:

@@ -225,9 +225,16 @@ def _others(seen: Seen, index: int) -> dict[str, str]:
 
 
 def _nexthops(seen: Seen, index: int) -> Iterator[Nexthop]:
+    """The nexthop objects on a device, and the groups that have one of them: they lose it with the device."""
+    own = set()
     for body in seen.nexthops:
         attrs = route.nexthop_attributes(body)
         if number(attrs.get(route.NHA_OIF)) == index:
+            own.add(number(attrs.get(route.NHA_ID)))
             far = attrs.get(route.NHA_GATEWAY)
             text = f"nexthop {number(attrs.get(route.NHA_ID))}" + (f" via {ipaddress.ip_address(far)}" if far else "")
             yield Nexthop(body.hex(), number(attrs.get(route.NHA_ID)), text, 1 if far else 0)
+    for body in seen.nexthops:
+        name = number(route.nexthop_attributes(body).get(route.NHA_ID))
+        if own & set(route.members(body)):
+            yield Nexthop(body.hex(), name, f"nexthop group {name}", 2)

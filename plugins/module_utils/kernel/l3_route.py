@@ -18,10 +18,10 @@ HEADER = struct.Struct("=BBBBBBBBI")
 DST, SRC, OIF, GATEWAY, PRIORITY, PREFSRC, METRICS, MULTIPATH = 1, 2, 4, 5, 6, 7, 8, 9
 CACHEINFO, TABLE, VIA, PREF, ENCAP_TYPE, ENCAP, EXPIRES, NH_ID = 12, 15, 18, 20, 21, 22, 23, 30
 PROTO_REDIRECT, PROTO_KERNEL = 1, 2
-TABLE_LOCAL = 255
+TABLE_MAIN, TABLE_LOCAL = 254, 255
 LINK_SCOPE = 253
 
-_UNICAST, _MULTICAST = 1, 5
+UNICAST, _MULTICAST = 1, 5
 _KERNEL_TYPES = (2, 3, 4, 5)
 """local, broadcast, anycast, multicast: of protocol `kernel` they come with addresses"""
 _CLONED = 0x200
@@ -33,7 +33,7 @@ _TICKS = 100
 
 NH_HEADER = struct.Struct("=BBBBI")
 """struct nhmsg: family, scope, protocol, reserved, flags"""
-NHA_ID, NHA_OIF, NHA_GATEWAY = 1, 5, 6
+NHA_ID, NHA_GROUP, NHA_OIF, NHA_GATEWAY = 1, 2, 5, 6
 
 Move = Callable[[int], int]
 
@@ -86,6 +86,43 @@ def identity(body: bytes) -> tuple[object, ...]:
     return (*key(body), protocol, scope, kind, 0 if multipath else flags & _HOP_FLAGS, own, tuple(hops))
 
 
+def members(body: bytes) -> list[int]:
+    """The numbers of the nexthop objects in a group of them."""
+    value = nexthop_attributes(body).get(NHA_GROUP, b"")
+    return [int(entry[0]) for entry in _MEMBER.iter_unpack(value[: len(value) // _MEMBER.size * _MEMBER.size])]
+
+
+def singles(body: bytes) -> list[bytes]:
+    """The hops of an IPv6 multipath route as routes of their own, which is what the kernel keeps; else the route."""
+    attrs = attributes(body, HEADER.size)
+    hops = _hops(dict(attrs).get(MULTIPATH, b""))
+    if body[0] == _IPV4 or not hops or nexthop_number(body):
+        return [body]
+    rest = [(kind, value) for kind, value in attrs if kind != MULTIPATH]
+    return [
+        HEADER.pack(*HEADER.unpack_from(body)[:-1], flags) + pack([*rest, (OIF, u32(index)), *nested])
+        for flags, _weight, index, nested in hops
+    ]
+
+
+def ends(body: bytes) -> set[tuple[object, ...]]:
+    """What has to be there for a route to be there: each hop of an IPv6 route, else the route as a whole.
+
+    The kernel shows IPv6 routes of one key by gateways as one, whoever made them.
+    """
+    return {identity(single) for single in singles(body)}
+
+
+def only_new(body: bytes, there: set[tuple[object, ...]]) -> bytes:
+    """A route without the hops that are there: with one of them the kernel would refuse all."""
+    parts = zip(singles(body), _hops(dict(attributes(body, HEADER.size)).get(MULTIPATH, b"")))
+    hops = [hop for single, hop in parts if identity(single) not in there]
+    if len(singles(body)) < 2 or not hops:
+        return body
+    attrs = attributes(body, HEADER.size)
+    return body[: HEADER.size] + pack((kind, _pack_hops(hops) if kind == MULTIPATH else value) for kind, value in attrs)
+
+
 def with_devices(body: bytes, move: Move, expires: int | None = None) -> bytes:
     """A route as a message to make it: its devices moved, state left out, `expires` in seconds."""
     family, dst_len, src_len, tos, _table, protocol, scope, kind, flags = HEADER.unpack_from(body)
@@ -97,7 +134,8 @@ def with_devices(body: bytes, move: Move, expires: int | None = None) -> bytes:
         if name in (CACHEINFO, EXPIRES) or (by_number and name in _OF_NEXTHOP):
             continue
         if name == MULTIPATH:
-            moved.append((name, _pack_hops(value, move)))
+            hops = [(flags, weight, move(index), nested) for flags, weight, index, nested in _hops(value)]
+            moved.append((name, _pack_hops(hops)))
         else:
             moved.append((name, u32(move(number(value))) if name == OIF else value))
     if expires is not None:
@@ -140,7 +178,7 @@ def text(body: bytes) -> str:
     words = [destination(body)]
     if gateway(body):
         words += ["via", gateway(body)]
-    if table(body) != 254:
+    if table(body) != TABLE_MAIN:
         words += ["table", str(table(body))]
     if PRIORITY in attrs:
         words += ["metric", str(number(attrs[PRIORITY]))]
@@ -168,7 +206,11 @@ def nexthop_number(body: bytes) -> int:
 def nexthop_with_devices(body: bytes, move: Move) -> bytes:
     """A nexthop object as a message to make it, its device moved."""
     family, _scope, protocol, _reserved, flags = NH_HEADER.unpack_from(body)
-    attrs = [(kind, u32(move(number(value))) if kind == NHA_OIF else value) for kind, value in attributes(body, 8)]
+    attrs = [
+        (kind, u32(move(number(value))) if kind == NHA_OIF else value)
+        for kind, value in attributes(body, NH_HEADER.size)
+        if kind in _NEXTHOP_PARTS
+    ]
     return NH_HEADER.pack(family, 0, protocol, 0, flags & _HOP_FLAGS) + pack(attrs)
 
 
@@ -178,6 +220,10 @@ def nexthop_attributes(body: bytes) -> Mapping[int, bytes]:
 
 
 _IPV4 = FAMILIES[4]
+_NEXTHOP_PARTS = (1, 2, 3, 4, 5, 6, 7, 8, 11)
+"""number, group, kind of group, blackhole, device, gateway, encapsulation, fdb: what is not state"""
+_MEMBER = struct.Struct("=IBBH")
+"""struct nexthop_grp: number and weight"""
 _OF_NEXTHOP = (OIF, GATEWAY, VIA, MULTIPATH, ENCAP, ENCAP_TYPE)
 
 
@@ -193,9 +239,9 @@ def _hops(value: bytes) -> list[tuple[int, int, int, Attributes]]:
     return found
 
 
-def _pack_hops(value: bytes, move: Move) -> bytes:
+def _pack_hops(hops: list[tuple[int, int, int, Attributes]]) -> bytes:
     data = b""
-    for flags, weight, index, attrs in _hops(value):
+    for flags, weight, index, attrs in hops:
         nested = pack(attrs)
-        data += _HOP.pack(_HOP.size + len(nested), flags & _HOP_FLAGS, weight, move(index)) + nested
+        data += _HOP.pack(_HOP.size + len(nested), flags & _HOP_FLAGS, weight, index) + nested
     return data

@@ -34,10 +34,10 @@ def _addresses(work: Work) -> Iterator[str]:
 
 
 def _routes(work: Work) -> Iterator[str]:
-    there = {route.identity(body) for body in work.seen.routes}
+    there = {end for body in work.seen.routes for end in route.ends(body)}
     learnt = router_routes(work.target)
     for entry, body in work.routes():
-        carried = route.router_row(body) in learnt if entry.router else route.identity(body) in there
+        carried = route.router_row(body) in learnt if entry.router else route.ends(body) <= there
         if not carried:
             yield f"route {entry.text}"
 
