@@ -30,6 +30,9 @@ from ansible_collections.podnet.ovs.tests.lab.lab import all_labs, clear_abandon
 from ansible_collections.podnet.ovs.tests.lab.proc import LABS
 from ansible_collections.podnet.ovs.tests.lab.space import processes_in
 
+WAIT = 400
+"""Seconds for an emulated machine to boot in, beside other work."""
+
 
 def name_of(words: str) -> str:
     """A lab's name that no other run of this file uses."""
@@ -325,4 +328,34 @@ def test_ansible_reaches_full_nodes(lab: Lab, site: Lan) -> None:
     words = [ansible, "--inventory", str(inventory), "east", "-m", "ansible.builtin.command", "-a", "hostname"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert "CHANGED" in done.stdout, done.stdout + done.stderr
+    node.down()
+
+
+# --- machines
+
+
+@pytest.mark.full
+def test_a_machine_keeps_what_was_synced_and_loses_the_rest(lab: Lab, site: Lan) -> None:
+    node = lab.machine("machine", nics=[Nic("eth0", site, "dhcp")], runtime=True, wait=False)
+    node.wait(WAIT)
+    assert node.ssh("hostname").stdout == "machine\n"
+    assert node.state() == "running"
+    node.sh("modprobe -a openvswitch 8021q bonding vxlan mac80211_hwsim")
+    node.run("ovs-vsctl", "--timeout=30", "add-br", "br0")
+    assert "br0 (internal)" in node.run("ovs-dpctl", "show").stdout
+    assert node.run("sh", "-c", "cat; exit 7", input="word", check=False).returncode == 7
+
+    node.sh("cd /root; echo synced > a; sync; echo not > b")
+    before = node.boot_id()
+    node.power_cut()
+    assert node.run("true", check=False).returncode == 255
+    node.start()
+    node.wait(WAIT)
+    assert node.boot_id() != before
+    assert node.sh("cat /root/a; cat /root/b || true").stdout == "synced\n"
+    node.carrier("eth0", False)
+    assert node.get("/sys/class/net/eth0/carrier") == b"0\n"
+    node.carrier("eth0", True)
+    node.reboot(WAIT)
+    assert node.ssh("hostname").stdout == "machine\n"
     node.down()

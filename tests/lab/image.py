@@ -57,7 +57,7 @@ for port in /dev/vport*p1; do
                     mv "$job/new" "$job/status"
                 } &
                 ;;
-            kill) kill -KILL -- "-$(cat "$job/pid")" ;;
+            kill) kill -s KILL -- "-$(cat "$job/pid")" ;;
         esac
     done < "$port"
 done
@@ -85,7 +85,8 @@ systemctl -q mask systemd-random-seed.service systemd-update-utmp.service system
     kmod-static-nodes.service modprobe@.service dev-hugepages.mount dev-mqueue.mount \
     sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
     systemd-ask-password-console.path systemd-ask-password-wall.path systemd-remount-fs.service \
-    serial-getty@ttyS0.service systemd-user-sessions.service
+    serial-getty@ttyS0.service systemd-user-sessions.service systemd-logind.service systemd-hostnamed.service \
+    ovs-record-hostname.service systemd-network-generator.service systemd-rfkill.socket uuidd.socket uuidd.service
 systemctl -q enable lab-jobs.service
 """
 MAKE = r"""

@@ -201,9 +201,9 @@ class Lab:
             cpus=cpus,
         )
         node.start()
+        self._add(node)
         if wait:
             node.wait()
-        self._add(node)
         return node
 
     def inventory(self, groups: Mapping[str, Sequence[str]] | None = None) -> Path:

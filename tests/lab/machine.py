@@ -114,7 +114,7 @@ class Machine(Full):
 
     def _qemu(self) -> list[str]:
         kernel = next((KERNEL / "files/boot").glob("vmlinuz-*"))
-        line = "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=0 systemd.gpt_auto=0"
+        line = "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=auto systemd.gpt_auto=0"
         words = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(self.cpus)]
         words += ["-m", str(self.memory), "-display", "none", "-nodefaults"]
         words += ["-chardev", f"file,id=console,path={self.folder}/console,append=on", "-serial", "chardev:console"]
