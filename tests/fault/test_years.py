@@ -8,46 +8,20 @@ Full nodes with systemd, one NIC, static or DHCP. What was rescued is moved agai
 
 from __future__ import annotations
 
-import hashlib
-import json
-import secrets
 import subprocess
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from ansible_collections.podnet.ovs.tests.fault.years import LIMIT, begin, bridge_state, story, wait_for_state
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Full, Lab
 
-PODNET = "/opt/podnet/current/bin/podnet"
 DB = "/etc/openvswitch/conf.db"
-LIMIT = 90.0
-"""Seconds within which the old address must answer."""
 SUITES = ["bookworm", pytest.param("trixie", marks=pytest.mark.full)]
-
-
-def begin(node: Full, direction: str = "move") -> dict[str, Any]:
-    """Moves the node's NIC under br-x, or out of it, to the end; gives its journal."""
-    move, nonce = secrets.token_hex(6), secrets.token_hex(16)
-    bridge = {"name": "br-x", "datapath_type": node.datapath, "uplinks": [{"name": "eth0", "move": True}]}
-    order = {
-        "schema": 1,
-        "id": move,
-        "nonce_hash": hashlib.sha256(nonce.encode()).hexdigest(),
-        "request": {"direction": direction, "nic": "eth0", "bridge": bridge, "confirm": "none", "timeout": 120},
-        "holder": {"host": "test", "user": "test"},
-    }
-    done = node.run(PODNET, "uplink", "begin", "--json", input=json.dumps(order), check=False, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    path = f"/var/lib/podnet/uplink/{move}/journal.json"
-    deadline = time.monotonic() + 150
-    while True:
-        journal: dict[str, Any] = json.loads(node.get(path))
-        if journal["state"] in ("committed", "rolled_back", "rollback_failed") or time.monotonic() > deadline:
-            return journal
-        time.sleep(0.3)
 
 
 def reached(node: Full, limit: float = LIMIT) -> float:
@@ -61,34 +35,6 @@ def reached(node: Full, limit: float = LIMIT) -> float:
             pass
         assert time.monotonic() - began < limit, f"not reached in {limit} s:\n{story(node)}"
         time.sleep(0.5)
-
-
-def story(node: Full) -> str:
-    """What an operator would look at."""
-    script = f"""
-    ip -br address; ip route; ovs-vsctl --timeout=3 show; {PODNET} uplink status; cat /run/podnet/rescued/*
-    journalctl --no-pager --boot -o short-monotonic -u 'podnet-[bgru]*' -n 60
-    """
-    done = node.run("sh", "-c", script, check=False, timeout=60)
-    return done.stdout + done.stderr
-
-
-def bridge_state(node: Full) -> tuple[str, str]:
-    """What `podnet uplink status` says of the bridge: "ok", "rescued" or "broken", and why."""
-    done = node.run(PODNET, "uplink", "status", "--json", check=False, timeout=60)
-    (found,) = json.loads(done.stdout)["bridges"]
-    return found["state"], found["why"]
-
-
-def wait_for_state(node: Full, wanted: str, limit: float = LIMIT) -> str:
-    """Waits until the bridge is in that state; gives the reason."""
-    deadline = time.monotonic() + limit
-    while True:
-        state, why = bridge_state(node)
-        if state == wanted:
-            return why
-        assert time.monotonic() < deadline, f"{state} instead of {wanted}: {why}\n{story(node)}"
-        time.sleep(1)
 
 
 def stays(node: Full, wanted: str, seconds: float = 30.0) -> None:
