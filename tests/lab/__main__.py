@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from .full import enter_words as enter_full, leader_of
+from .full import Full, enter_words as enter_full, leader_of
 from .lab import Lab, all_labs, clear, is_held
 from .lan import Nic
 from .light import enter_words as enter_light
@@ -23,21 +23,22 @@ from .proc import LABS, PLAIN, LabError
 def up(words: argparse.Namespace) -> None:
     """Makes a lab that stands on: a LAN with a gateway for eth0, a switch for eth1 if wanted, and nodes n1, n2 …"""
     with Lab(words.lab, keep=True) as lab:
-        lan = lab.lan("lan", ipv4=words.ipv4, ipv6=words.ipv6, dhcp=True, mirror=words.kind == "full")
+        lan = lab.lan("lan", ipv4=words.ipv4, ipv6=words.ipv6, dhcp=True, mirror=words.kind != "light")
         trunk = lab.lan("trunk")
-        full = []
+        booting: list[Full] = []
         for number in range(1, words.nodes + 1):
             second = [Nic("eth1", trunk)] if words.nics == 2 else []
             nics = [Nic("eth0", lan, words.eth0), *second]
             if words.kind == "light":
                 lab.light(f"n{number}", nics=[Nic("eth0", lan, "static"), *second], datapath=words.datapath)
+                continue
+            suite = words.suite[(number - 1) % len(words.suite)]
+            given: dict[str, Any] = {"suite": suite, "nics": nics, "manager": words.manager, "wait": False}
+            if words.kind == "full":
+                booting.append(lab.full(f"n{number}", datapath=words.datapath, **given))
             else:
-                suite = words.suite[(number - 1) % len(words.suite)]
-                made = lab.full(
-                    f"n{number}", suite=suite, nics=nics, datapath=words.datapath, manager=words.manager, wait=False
-                )
-                full.append(made)
-        for node in full:
+                booting.append(lab.machine(f"n{number}", **given))
+        for node in booting:
             node.wait()
         lab.inventory()
     show(words)
@@ -73,7 +74,7 @@ def show(_words: argparse.Namespace) -> None:
     for lab in all_labs():
         print(f"{lab}{' (in use by a program)' if is_held(lab) else ''}: inventory {LABS / lab / 'inventory.yml'}")
         for name, node in nodes_of(lab).items():
-            print(f"  {name:12} {node['kind']:6} {node['address'] or '-':16} dev/lab shell {lab} {name}")
+            print(f"  {name:12} {node['kind']:7} {node['address'] or '-':16} dev/lab shell {lab} {name}")
 
 
 def enter(words: argparse.Namespace) -> None:
@@ -85,6 +86,8 @@ def enter(words: argparse.Namespace) -> None:
         inside = enter_light(node["holder"])
     elif node["kind"] == "machine":
         inside = enter_machine(LABS / words.lab / words.node)
+        if not hasattr(words, "command"):  # a shell needs a terminal
+            inside = ["ssh", "-t", "-F", str(LABS / words.lab / "ssh_config"), words.node]
     else:
         leader = leader_of(words.lab, words.node)
         if not leader:
@@ -109,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     make = commands.add_parser("up", help="make a lab that stands until dev/lab down")
     make.add_argument("lab", nargs="?", default="lab")
     make.add_argument("--nodes", type=int, default=2)
-    make.add_argument("--kind", choices=("full", "light"), default="full")
+    make.add_argument("--kind", choices=("full", "light", "machine"), default="full")
     make.add_argument("--suite", action="append", choices=("bookworm", "trixie"), help="once, or in turn for the nodes")
     make.add_argument("--eth0", choices=("static", "dhcp"), default="static")
     make.add_argument("--nics", type=int, choices=(1, 2), default=2)
@@ -123,7 +126,10 @@ def parser() -> argparse.ArgumentParser:
     end.add_argument("--all", action="store_true")
     end.set_defaults(do=down)
     commands.add_parser("list", help="the labs and their nodes").set_defaults(do=show)
-    for name, text in (("shell", "a shell in a node, without its network"), ("run", "a command in a node")):
+    for name, text in (
+        ("shell", "a shell in a node, without its network (a machine's: by ssh)"),
+        ("run", "a command in a node"),
+    ):
         inside = commands.add_parser(name, help=text)
         inside.add_argument("lab")
         inside.add_argument("node")
