@@ -1,7 +1,7 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rescue on a stock kernel, whose datapath holds on to the NIC when ovs-vswitchd is dead: in the virtual machine."""
+"""Rescues on a stock kernel, whose datapath holds on to the NIC when ovs-vswitchd is dead: in the virtual machine."""
 
 from __future__ import annotations
 
