@@ -26,7 +26,6 @@ from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Light, Nic, until
 NIC, BRIDGE = "eth0", "br-x"
 PODNET = "/opt/podnet/current/bin/podnet"
 TIMEOUT = 60
-SHORT = 10
 _ports = itertools.count(41000)
 
 
@@ -49,6 +48,8 @@ class Site:
         self.lan = lan
         self.node = node
         self.addresses = [str(address.ip) for address in node.ports[NIC].addresses]
+        self.short = 10 if node.datapath == "netdev" else 60
+        """Seconds until a move goes back: enough to get as far as that, on the slow machine with a stock kernel too."""
 
     def connection(self) -> str:
         """A new SSH connection from the controller, as sshd would name it."""
@@ -79,7 +80,13 @@ class Site:
         """How it stands."""
         return self.podnet("status", move.id)[1]
 
-    def wait(self, move: Move, *states: str, seconds: float = 40) -> dict[str, Any]:
+    def journal(self, move: Move) -> dict[str, Any]:
+        """What the node has on its disk."""
+        path = self.node.host_path(f"/var/lib/podnet/uplink/{move.id}/journal.json")
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def wait(self, move: Move, *states: str, seconds: float = 60) -> dict[str, Any]:
         """How it stands as soon as it is in one of these states."""
         found: dict[str, Any] = {}
 
@@ -206,9 +213,9 @@ def test_there_and_back(site: Site, before: dict[str, Any]) -> None:
 
 
 def test_without_a_confirmation_it_goes_back(site: Site, before: dict[str, Any]) -> None:
-    move = site.applied("move", SHORT)
+    move = site.applied("move", site.short)
     assert site.reachable()
-    found = site.wait(move, "rolled_back", seconds=SHORT + 10)
+    found = site.wait(move, "rolled_back", seconds=site.short + 10)
     assert "nobody confirmed it" in found["reason"]
     assert site.bridges() == []
     code, answer = site.podnet("confirm", move.id, move.nonce)
@@ -218,35 +225,27 @@ def test_without_a_confirmation_it_goes_back(site: Site, before: dict[str, Any])
 def test_the_way_back_goes_back_too(site: Site, before: dict[str, Any]) -> None:
     site.whole("move")
     carried = site.layer3(BRIDGE)
-    move = site.applied("unbridge", SHORT)
+    move = site.applied("unbridge", site.short)
     assert site.reachable()
-    site.wait(move, "rolled_back", seconds=SHORT + 10)
+    site.wait(move, "rolled_back", seconds=site.short + 10)
     assert site.layer3(BRIDGE) == carried and site.reachable() and site.attached()
     site.whole("unbridge")
     site.node.run("ovs-vsctl", "del-br", BRIDGE)
 
 
-def test_a_probe_that_fails_undoes_it_at_once(site: Site, before: dict[str, Any]) -> None:
-    move = Move("move", more={"probes": ["10.88.0.250", "tcp://10.88.0.1:9"]})
-    assert site.begin(move)[0] == 0
-    found = site.wait(move, "rolled_back", seconds=40)
-    assert "10.88.0.250" in found["reason"] and "tcp://10.88.0.1:9" in found["reason"]
-    assert site.bridges() == []
-
-
-def test_a_gateway_that_falls_silent_undoes_it(site: Site, before: dict[str, Any]) -> None:
+def test_what_no_longer_answers_undoes_it_at_once(site: Site, before: dict[str, Any]) -> None:
     """As on a port of the site's switch that lets no frames of the bridge pass."""
-    move = Move("move")
+    move = Move("move", more={"probes": ["10.88.0.250", "tcp://10.88.0.250:9"]})
     assert site.begin(move)[0] == 0
-    site.wait(move, "prepared", "cutover", "applied", seconds=20)
+    until(lambda: site.journal(move)["state"] == "cutover", 40, "the cutover", 0.02)
     site.lan.gateway_down()
     try:
-        found = site.wait(move, "rolled_back", "applied", seconds=40)
+        found = site.wait(move, "rolled_back")
     finally:
         site.lan.gateway_up()
-    if found["state"] == "applied":
-        pytest.skip("the move was faster than the failure")
-    assert "the gateway 10.88.0.1" in found["reason"]
+    for word in ("the gateway 10.88.0.1", "the probe 10.88.0.250", "the probe tcp://10.88.0.250:9"):
+        assert word in found["reason"]
+    assert site.bridges() == []
 
 
 def test_only_one_move_at_a_time(site: Site, before: dict[str, Any]) -> None:
@@ -287,9 +286,9 @@ def test_what_is_asked_twice_is_done_once(site: Site, before: dict[str, Any]) ->
 
 
 def test_a_deadline_is_put_off(site: Site, before: dict[str, Any]) -> None:
-    move = site.applied("move", SHORT)
+    move = site.applied("move", site.short)
     assert site.podnet("extend", move.id, "25")[1]["deadline_in"] > 20
-    time.sleep(SHORT)
+    time.sleep(site.short)
     assert site.state(move)["state"] == "applied" and site.reachable()
     assert site.podnet("confirm", move.id, move.nonce)[0] == 0
     site.wait(move, "committed")
@@ -297,17 +296,29 @@ def test_a_deadline_is_put_off(site: Site, before: dict[str, Any]) -> None:
     site.node.run("ovs-vsctl", "del-br", BRIDGE)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_that_dies_or_hangs_is_noticed(site: Site, before: dict[str, Any], number: signal.Signals) -> None:
-    move = Move("move", SHORT)
+    move = Move("move", site.short)
     assert site.begin(move)[0] == 0
-    path = site.node.host_path(f"/var/lib/podnet/uplink/{move.id}/journal.json")
-    worker = until(lambda: json.loads(path.read_text())["worker"].get("pid"), 10, "the worker", 0.02)
+    worker = until(lambda: site.journal(move)["worker"].get("pid"), 40, "the worker", 0.02)
     assert worker in site.workers()
     os.kill(worker, number)
-    found = site.wait(move, "rolled_back", seconds=SHORT + 10)
+    found = site.wait(move, "rolled_back", seconds=site.short + 10)
     wanted = "at its deadline" if number == signal.SIGSTOP else "the process that carried it out ended"
     assert wanted in found["reason"]
+    assert site.bridges() == []
+
+
+def test_without_a_switch_the_nic_gets_the_addresses_all_the_same(site: Site, before: dict[str, Any]) -> None:
+    move = site.applied("move", site.short)
+    site.node.ovs.stop()
+    found = site.wait(move, "rollback_failed", seconds=site.short + 40)
+    assert "nobody confirmed it" in found["reason"] and "the way back failed" in found["reason"]
+    until(site.reachable, 10, "the node on its addresses", 0.2)
+    code, answer = site.begin(Move("move"))
+    assert (code, answer["kind"]) == (1, "busy"), "a node in this state is looked at before it moves again"
+    site.node.ovs.start()
+    site.wait(move, "rolled_back", seconds=60)
     assert site.bridges() == []
 
 

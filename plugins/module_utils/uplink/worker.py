@@ -25,6 +25,7 @@ from ..model.move import (
     UNCONFIRMED,
 )
 from . import deadman, points
+from .carried import lacking
 from .commit import finish
 from .journal import Journal, Lost
 from .probes import Way, look
@@ -36,7 +37,8 @@ _TRIES = 4
 _OWN_SECONDS = 120.0
 """When a process that undoes or finishes a move counts as hung."""
 _TURN_SECONDS = 60.0
-_FAILED_PAUSE = 15.0
+_FAILED_PAUSE = 5.0
+"""Seconds between two tries when the NIC has the addresses, and only the switch is still to be told."""
 _ROUNDS, _ROUND_SECONDS = 3, 5.0
 """With `confirm: probe`: how often all must answer, one after the other."""
 
@@ -168,11 +170,14 @@ def _undo(journal: Journal) -> bool:
             deadman.disarm(journal)
             points.reached("back-cleaned")
             return True
+        again = journal.state == ROLLBACK_FAILED
         first = journal.reason.split("; the way back failed", 1)[0]
         journal = journal.advance(
             ROLLBACK_FAILED, (ROLLING_BACK, ROLLBACK_FAILED), reason=f"{first}; the way back failed: {error}"
         )
-        directly(Work.of(journal))
+        work_ = Work.of(journal)
+        if not again or lacking(work_.l3, work_.request.nic):
+            directly(work_)
         return False
     finally:
         _alarm(0)
@@ -181,7 +186,7 @@ def _undo(journal: Journal) -> bool:
 def _try_back(journal: Journal) -> str:
     """The reason if the way back fails each time."""
     reason = ""
-    for attempt in range(_TRIES):
+    for attempt in range(_TRIES if journal.state == ROLLING_BACK else 1):
         time.sleep(attempt)
         try:
             back(journal)
