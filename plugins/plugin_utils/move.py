@@ -41,8 +41,8 @@ BEGIN_SECONDS = 60.0
 EXTENSIONS = 4
 """How often a controller that reaches the node gives it more time."""
 _SCHEMA = 1
-_TIMEOUT, _NOT_EXECUTABLE, _NOT_FOUND = 124, 126, 127
-"""Exit status of timeout(1) and sh(1)."""
+_USAGE, _TIMEOUT, _NOT_EXECUTABLE, _NOT_FOUND = 2, 124, 126, 127
+"""Exit status of a command that does not know the words, of timeout(1) and of sh(1)."""
 
 
 class Silence(Exception):
@@ -153,6 +153,8 @@ class Driver:
             return float(answer.data["deadline_in"])
         if answer.code in (_NOT_EXECUTABLE, _NOT_FOUND):
             return self._end(REFUSED, "the runtime is not on the node: run the role podnet.ovs.runtime first")
+        if answer.code == _USAGE:
+            return self._end(REFUSED, "the runtime on the node is too old: run the role podnet.ovs.runtime first")
         return self._end(REFUSED, _why(answer))
 
     def _watch(self, left: float) -> Outcome:
@@ -227,7 +229,7 @@ def answer_of(code: int, text: str, error: str) -> Answer:
     if isinstance(data, dict):
         return Answer(code, data)
     said = (error.strip() or text.strip() or "nothing").splitlines()[-1]
-    if code in (_NOT_EXECUTABLE, _NOT_FOUND):
+    if code in (_USAGE, _NOT_EXECUTABLE, _NOT_FOUND):
         return Answer(code, {}, said)
     raise Silence(f"podnet took too long ({said})" if code == _TIMEOUT else f"podnet ended with {code} ({said})")
 
