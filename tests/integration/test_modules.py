@@ -571,14 +571,34 @@ def test_node_leaves_what_is_not_its_own(node: Light, datapath: str) -> None:
 
 
 def test_node_is_all_or_nothing(node: Light, datapath: str) -> None:
-    said = fails(node, "node", **wanted(datapath, uplinks=[{"name": "eth1"}, {"name": "eth0", "move": True}]))
-    assert "another NIC" in said
+    said = fails(node, "node", **wanted(datapath, uplinks=[{"name": "eth1"}, {"name": "eth0"}]))
+    assert "move: true" in said
     assert "declared are: br-pod" in fails(
         node, "node", **{**wanted(datapath), "networks": [{"name": "x", "bridge": "br-x", "vlan": 1}]}
     )
     if datapath == "netdev":
         assert "modprobe" in fails(node, "node", **wanted("system"))
     assert node.run("test", "-e", "/etc/podnet/node.json", check=False).returncode == 1
+
+
+@pytest.mark.parametrize("module", ["node", "uplink"])
+def test_a_move_is_left_to_the_action_plugin(node: Light, datapath: str, module: str) -> None:
+    """The module itself says what must move, and changes nothing: the connection that it runs on would not last."""
+    node.ovs.vsctl("add-br", "br-pod", "--", "set", "Bridge", "br-pod", f"datapath_type={datapath}")
+    options = wanted(datapath, uplinks=[{"name": "eth0", "vlans": 100, "move": True}])
+    if module == "uplink":
+        options = {"name": "eth0", "bridge": "br-pod", "vlans": 100, "move": True}
+    before = database(node), links(node)
+    told = run(node, module, True, manager="none", **options)
+    assert (told["operations"][0]["kind"], told["operations"][0]["action"]) == ("move", "move")
+    assert set(told["before"]["links"]) == {"eth0"} and set(told["after"]["links"]) == {"br-pod"}
+    real = run(node, module, manager="none", confirm="probe", confirm_timeout=30, probes=["10.99.0.1"], **options)
+    (request,) = real["move_pending"]
+    assert (request["nic"], request["bridge"]["name"], request["confirm"]) == ("eth0", "br-pod", "probe")
+    assert not real["changed"] and real["operations"] == [told["operations"][0]]
+    assert (database(node), links(node)) == before
+    assert "600" in fails(node, module, confirm_timeout=5, **options)
+    assert "tcp://HOST:PORT" in fails(node, module, probes=["gateway"], **options)
 
 
 def test_node_warns_of_a_vlan_that_no_uplink_carries(node: Light, datapath: str) -> None:
