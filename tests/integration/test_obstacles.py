@@ -431,6 +431,19 @@ def test_a_bridge_that_cannot_carry_the_node(node: Light, datapath: str) -> None
         assert not answer(node, datapath).blocking
 
 
+@pytest.mark.holds("refused: mixed managers")
+def test_a_manager_that_cannot_be_told_and_two_at_once(node: Light, datapath: str) -> None:
+    index = node.run("cat", "/sys/class/net/eth0/ifindex").stdout.strip()
+    paths = (f"/run/NetworkManager/devices/{index}", f"/run/systemd/netif/links/{index}")
+    try:
+        node.write(paths[0], "[device]\nmanaged=true\n")
+        refused(answer(node, datapath), "networkmanager configures eth0", "systemd-networkd")
+        node.write(paths[1], "ADMIN_STATE=configured\nNETWORK_FILE=/etc/systemd/network/10-eth0.network\n")
+        refused(answer(node, datapath), "networkd and networkmanager configure eth0", "one of them")
+    finally:
+        node.run("rm", "-f", *paths)
+
+
 @pytest.mark.holds("refused: SSH by link-local")
 def test_who_reaches_the_node_by_link_local(node: Light, datapath: str) -> None:
     visit = "fe80::1%eth0 50000 fe80::2%eth0 22"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import PodnetError
 from ..kernel.firewall import read_firewall
-from ..kernel.nic import read_nic
+from ..kernel.managers import configured_by
+from ..kernel.nic import Nic, read_nic
 from ..model.move import MOVE, Request
 from ..model.obstacle import BLOCKING, LEVELS, Obstacle
 from ..model.state import State
@@ -48,7 +49,7 @@ def _all(request: Request, state: State, l3: L3 | None) -> Iterator[Obstacle]:
         yield from of_nic(request, state, nic)
         yield from of_bridge(request, state)
         yield from of_kernel(request)
-        yield from _of_manager(request, state)
+        yield from _of_manager(request, state, nic)
     else:
         yield from of_bridge_left(request, state)
     source = nic if request.direction == MOVE else read_nic(request.source)
@@ -75,10 +76,19 @@ def _of_other_moves() -> Iterator[Obstacle]:
         yield Obstacle(BLOCKING, text, "wait until it is over; on the node: podnet uplink status")
 
 
-def _of_manager(request: Request, state: State) -> Iterator[Obstacle]:
+def _of_manager(request: Request, state: State, nic: Nic) -> Iterator[Obstacle]:
     if is_rescued(request, state):
         return  # it runs by the rescue's own files, and the move's record knows the manager
     try:
-        detect(request.nic, request.manager).describe(request.nic)
+        manager = detect(request.nic, request.manager)
+        manager.describe(request.nic)
     except PodnetError as error:
         yield Obstacle(BLOCKING, error.message, error.hint)
+        return
+    claims = configured_by(nic.name, nic.index)
+    if len(claims) > 1:
+        text = f"{' and '.join(claims)} configure {nic.name} at the same time"
+        yield Obstacle(BLOCKING, text, f"leave {nic.name} to one of them")
+    elif claims and claims[0] != manager.name:
+        text = f"{claims[0]} configures {nic.name}, and cannot be told by a move to configure the bridge"
+        yield Obstacle(BLOCKING, text, f"give {nic.name} to systemd-networkd, or make the bridge at the node's console")
