@@ -54,8 +54,20 @@ def test_links_that_a_stock_kernel_has(vm: Vm, chosen: str) -> None:
     passes(vm, "tests/integration/test_obstacles.py", "-k", chosen)
 
 
-def passes(vm: Vm, *words: str) -> None:
+@pytest.mark.holds("packets lost on the kernel datapath (vm), TCP session kept; un-bridge the same")
+def test_a_move_loses_nothing_on_a_stock_kernel(vm: Vm, request: pytest.FixtureRequest) -> None:
+    tier = ["--full"] if request.config.getoption("--full") else []
+    passes(vm, "tests/integration/test_loss.py", "-s", *tier, timeout=3600)
+
+
+@pytest.mark.full
+@pytest.mark.holds("every route of every table, rules, multipath, source addresses, address order, lifetimes")
+def test_layer_3_state_on_a_stock_kernel(vm: Vm) -> None:
+    passes(vm, "tests/integration/test_l3.py")
+
+
+def passes(vm: Vm, *words: str, timeout: float = 900) -> None:
     """Runs tests in the machine. What it says is shown when they fail."""
-    done = vm.pytest("-q", "--durations=5", *words, timeout=900)
+    done = vm.pytest("-q", "--durations=5", *words, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)

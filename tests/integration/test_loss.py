@@ -1,0 +1,132 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A move and the way back lose no packet and no connection: on the kernel datapath, so in the virtual machine.
+
+The userspace datapath would show less than it loses, since the kernel hears the NIC too.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ansible_collections.podnet.ovs.tests.integration.echo import Seen, echo
+from ansible_collections.podnet.ovs.tests.integration.test_move import BRIDGE, NIC, Site
+
+if TYPE_CHECKING:
+    from ansible_collections.podnet.ovs.tests.lab import Lab
+
+BEYOND = 20.0
+"""Milliseconds that the worst gap of a move may be longer than that of the idle runs."""
+IDLE_SECONDS = 4.0
+
+SERVER = """
+import socket, sys
+with socket.create_server((sys.argv[1], 7)) as server:
+    print("ready", flush=True)
+    link, _peer = server.accept()
+    while True:
+        data = link.recv(64)
+        if not data:
+            break
+        link.sendall(data)
+"""
+CLIENT = """
+import json, signal, socket, sys, time
+ended = []
+signal.signal(signal.SIGTERM, lambda *_args: ended.append(1))
+count, worst = 0, 0.0
+with socket.create_connection((sys.argv[1], 7), 5) as link:
+    link.settimeout(20)
+    print("ready", flush=True)
+    while not ended:
+        began = time.monotonic()
+        link.sendall(b"x")
+        if link.recv(1) != b"x":
+            sys.exit("the other end is gone")
+        count, worst = count + 1, max(worst, time.monotonic() - began)
+        time.sleep(0.05)
+print(json.dumps([count, worst]))
+"""
+
+
+@pytest.fixture(scope="module")
+def moved(lab: Lab, datapath: str) -> Site:
+    """A node with one NIC, and addresses of both families on it."""
+    from ansible_collections.podnet.ovs.tests.lab import Nic
+
+    if datapath != "system":
+        pytest.skip("loss is measured on the kernel datapath: test_vm.py runs this in the virtual machine")
+    lan = lab.lan("site", ipv4="10.88.0.0/24", ipv6="fd88::/64")
+    node = lab.light("n1", nics=[Nic(NIC, lan, "static")], datapath=datapath)
+    node.install_runtime()
+    return Site(lan, node)
+
+
+@contextmanager
+def session(site: Site) -> Iterator[None]:
+    """A TCP connection from the gateway that is used all the time; asserts that it was never broken."""
+    python = ("/usr/bin/python3", "-IS", "-c")
+    server = site.node.popen(*python, SERVER, site.addresses[0], stderr=subprocess.PIPE)
+    try:
+        assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+        words = [*site.lan.enter(), *python, CLIENT, site.addresses[0]]
+        client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            assert client.stdout is not None and client.stdout.readline() == b"ready\n"
+            yield
+            client.terminate()
+            output, errors = client.communicate(timeout=30)
+            assert client.returncode == 0, errors.decode()
+            count, worst = json.loads(output)
+            print(f"one TCP session: {count} bytes there and back, the slowest in {worst * 1000:.0f} ms")
+        finally:
+            client.kill()
+            client.wait()
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.holds("packets lost on the kernel datapath (vm): echo at 200/s, both families, idle run beside it")
+def test_a_move_and_the_way_back_lose_nothing(moved: Site, request: pytest.FixtureRequest) -> None:
+    rounds = 30 if request.config.getoption("--full") else 3
+    runs: dict[str, list[Seen]] = {"idle": [], "move": [], "unbridge": []}
+    with session(moved):
+        for number in range(rounds):
+            with echo(moved.lan, *moved.addresses) as seen:
+                time.sleep(IDLE_SECONDS)
+            runs["idle"].append(seen)
+            for direction in ("move", "unbridge"):
+                with echo(moved.lan, *moved.addresses) as seen:
+                    moved.whole(direction)
+                runs[direction].append(seen)
+            if number % 2:  # a bridge that is there already, and one that the move makes
+                moved.node.ovs.vsctl("del-br", BRIDGE)
+    idle = {address: max(seen.flows[address].outage for seen in runs["idle"]) for address in moved.addresses}
+    for what, seens in runs.items():
+        for address in moved.addresses:
+            flows = [seen.flows[address] for seen in seens]
+            lost, gaps, outages = ([getattr(flow, name) for flow in flows] for name in ("lost", "gap", "outage"))
+            print(
+                f"{what} {address}: {len(flows)} runs, {sum(flow.sent for flow in flows)} sent, "
+                f"lost {lost} (median {statistics.median(lost):g}), worst gap {max(gaps):.1f} ms, "
+                f"{max(outages):.1f} ms without the sender's own pauses (idle {idle[address]:.1f} ms)"
+            )
+    mac = moved.node.ports[NIC].mac
+    for direction in ("move", "unbridge"):
+        for seen in runs[direction]:
+            assert {claim[1] for claim in seen.claims if claim[0] in moved.addresses} <= {mac}
+            for address, flow in seen.flows.items():
+                assert flow.again == 0
+                assert flow.outage <= idle[address] + BEYOND
+        for address in moved.addresses:
+            assert statistics.median(seen.flows[address].lost for seen in runs[direction]) == 0
