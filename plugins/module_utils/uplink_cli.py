@@ -169,7 +169,18 @@ def _wait(move: str) -> Journal:
 
 def _as_process(run: Callable[[str], bool]) -> Callable[[argparse.Namespace], int]:
     """What systemd starts, and starts again until it succeeds."""
-    return lambda options: OK if run(options.id) else FAILED
+
+    def command(options: argparse.Namespace) -> int:
+        try:
+            return OK if run(options.id) else FAILED
+        except UnknownMove:
+            return OK  # nothing is left to be done
+        except PodnetError as error:
+            _complain(f"podnet: {error}")
+            time.sleep(1.0)
+            return FAILED
+
+    return command
 
 
 def _keep(options: argparse.Namespace) -> int:

@@ -322,6 +322,19 @@ def test_without_a_switch_the_nic_gets_the_addresses_all_the_same(site: Site, be
     assert site.bridges() == []
 
 
+def test_on_a_full_disk_it_goes_back_too(site: Site, before: dict[str, Any]) -> None:
+    folder = "/var/lib/podnet"
+    disk = site.node.folder / "small-disk"
+    site.node.sh(f"truncate -s 48M {disk}; mkfs.ext4 -q -m 0 {disk}; mkdir -p {folder}; mount -o loop {disk} {folder}")
+    try:
+        move = site.applied("move", site.short)
+        site.node.run("dd", "if=/dev/zero", f"of={folder}/full", "bs=4k", check=False)
+        site.wait(move, "rolled_back", seconds=site.short + 20)
+        until(lambda: not site.workers(), 20, "the end of all processes", 0.2)
+    finally:
+        site.node.run("umount", "--lazy", folder)
+
+
 def test_the_node_can_be_its_own_witness(site: Site, before: dict[str, Any]) -> None:
     move = Move("move", more={"confirm": "probe", "probes": ["10.88.0.1", "fd88::1"]})
     assert site.begin(move)[0] == 0

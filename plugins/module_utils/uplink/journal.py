@@ -9,6 +9,7 @@ exactly one wins. Times are of CLOCK_BOOTTIME, which goes on while a machine sle
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import DecodeError, PodnetError
-from ..kernel.files import locked, make_folder, read_text, remove_folder, write_text
+from ..kernel.files import locked, make_folder, read_text, remove, remove_folder, write_text
 from ..model.move import COMMITTED, OPEN, PLANNED, ROLLED_BACK, SCHEMA, STATES, FileChange, Request
 from ..model.paths import BOOT_ID, UPLINK, UPLINK_LOCK
 
@@ -28,6 +29,8 @@ KEPT = 10
 _ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,63}")
 _NOT_IDS = ("bridges", "lock")
 _LOCK_SECONDS = 30.0
+_ROOM = 4
+"""Journals for which there is room."""
 
 
 class UnknownMove(PodnetError):
@@ -253,4 +256,18 @@ def _changed(journal: Journal, state: str, changes: Mapping[str, Any]) -> Journa
 
 
 def _write(journal: Journal) -> None:
-    write_text(_path(journal.id), journal.to_json(), 0o600)
+    """An open move has room on the disk kept for it: on a full one it is undone all the same."""
+    path, text = _path(journal.id), journal.to_json()
+    room = f"{UPLINK}/{journal.id}/room"
+    try:
+        write_text(path, text, 0o600)
+    except PodnetError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOSPC:
+            raise
+        remove(room)
+        write_text(path, text, 0o600)
+        return
+    if not journal.open:
+        remove(room)
+    elif journal.state == PLANNED:
+        write_text(room, " " * (_ROOM * len(text)), 0o600)

@@ -195,6 +195,8 @@ def _find(request: Request) -> _Found:
     refuse(standing, f"{request.nic} does not move")
     if l3 is None:
         raise RefusedError(f"there is no {request.source} on this node", "podnet node status")
+    if request.confirm == "probe" and not request.probes and not any(route.gateway for route in l3.routes):
+        raise RefusedError("there is no gateway that could tell whether the move went well", "name probes")
     record = load(request.bridge.name)
     manager, managed, files = _persistent(request, l3, record)
     warnings = [item.text for item in standing if item.level == WARNING]
