@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import secrets
 import subprocess
 import threading
@@ -23,7 +24,7 @@ from typing import Any, Union
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import COMMITTED, MOVE, OPEN, ROLLED_BACK, UNBRIDGE
 from ansible_collections.podnet.ovs.plugins.module_utils.model.paths import UPLINK
-from ansible_collections.podnet.ovs.tests.lab import Full, Lan, Light, until
+from ansible_collections.podnet.ovs.tests.lab import Full, Lan, Light, Machine, until
 from ansible_collections.podnet.ovs.tests.lab.proc import Result
 
 NIC, BRIDGE = "eth0", "br-x"
@@ -36,7 +37,7 @@ ping -4 -nqc 1 -W 1 "$1" > /dev/null & four=$!
 ping -6 -nqc 1 -W 1 "$2" > /dev/null; six=$?
 wait $four && exit $six
 """
-Machine = Union[Light, Full]
+Node = Union[Light, Full]
 _ports = itertools.count(40000)
 
 
@@ -87,12 +88,14 @@ class Watch:
 class Subject:
     """A node whose only NIC, `eth0` on `lan`, carries its addresses, with the runtime and its launcher replaced."""
 
-    def __init__(self, node: Machine, lan: Lan, manager: str) -> None:
+    def __init__(self, node: Node, lan: Lan, manager: str) -> None:
         self.node = node
         self.lan = lan
         self.manager = manager
         port = node.ports[NIC]
         self.addresses = [str(next(a.ip for a in port.addresses if a.version == version)) for version in (4, 6)]
+        self.pace = 0.0
+        """How many seconds an undisturbed move takes here as far as its confirmation: more on a busy machine."""
         self.ids: set[str] = set()
         """Of all moves that were tried here."""
 
@@ -108,10 +111,19 @@ class Subject:
         return isinstance(self.node, Light)
 
     def path(self, path: str) -> Path:
-        """Where a file that was written in the node lies on this machine."""
+        """Where a file that was written in the node lies on this machine; not of a machine with a disk of its own."""
         if isinstance(self.node, Light):
             return self.node.host_path(path)
         return self.node.folder / "disk" / path.lstrip("/")
+
+    def read(self, path: str) -> str:
+        """A file of the node; "" if there is none."""
+        if isinstance(self.node, Machine):
+            return self.node.run("cat", path, check=False).stdout
+        try:
+            return self.path(path).read_text(encoding="utf-8")
+        except OSError:
+            return ""
 
     def podnet(self, *words: str, input: str = "", timeout: float = 60, connection: str | None = None) -> Result:
         """Runs `podnet uplink …` in a session of its own, as over an SSH connection of its own."""
@@ -156,11 +168,8 @@ class Subject:
 
     def state(self, move: Move) -> str:
         """Where it stands by its journal; "" without one."""
-        try:
-            journal = json.loads(self.path(f"{UPLINK}/{move.id}/journal.json").read_text(encoding="utf-8"))
-        except OSError:
-            return ""
-        return str(journal["state"])
+        text = self.read(f"{UPLINK}/{move.id}/journal.json")
+        return str(json.loads(text)["state"]) if text else ""
 
     def wait_for(self, move: Move, *states: str, seconds: float) -> str:
         """Waits for one of these states, and gives it."""
@@ -175,11 +184,16 @@ class Subject:
         move, begun = self.begin(direction, timeout, bridge)
         assert begun.returncode == 0, f"begin {direction}: {begun.stdout}{begun.stderr}"
         state = self.wait_for(move, "applied", ROLLED_BACK, seconds=timeout)
+        self.pace = max(self.pace, time.monotonic() - move.began)
         assert state == "applied", f"{direction}: {state}: {self.podnet('status', move.id, '--json').stdout}"
         confirmed = self.confirm(move)
         assert confirmed.returncode == 0, f"confirm {direction}: {confirmed.stdout}{confirmed.stderr}"
         self.wait_for(move, COMMITTED, seconds=timeout)
         return move
+
+    def deadline(self, least: int = 10) -> int:
+        """A timeout for moves that are to get as far as their confirmation, short otherwise."""
+        return max(least, math.ceil(2.5 * self.pace))
 
     def over(self, move: Move) -> bool:
         """Whether nothing more will happen to it by itself."""
@@ -213,11 +227,7 @@ class Subject:
         return self._lines("killed")
 
     def _lines(self, name: str) -> list[str]:
-        try:
-            text = self.path(f"{FAULT}/{name}").read_text(encoding="utf-8")
-        except OSError:
-            return []
-        return [line.split(" ", 1)[0] for line in text.splitlines()]
+        return [line.split(" ", 1)[0] for line in self.read(f"{FAULT}/{name}").splitlines()]
 
 
 def other(direction: str) -> str:

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import OPEN
 from ansible_collections.podnet.ovs.plugins.module_utils.model.paths import UPLINK
 from ansible_collections.podnet.ovs.tests.fault.harness import BRIDGE, NIC, Subject
+from ansible_collections.podnet.ovs.tests.lab import Light, Machine
 
 Listing = Mapping[str, list[str]]
 
@@ -24,12 +28,6 @@ for top in /etc/podnet /var/lib/podnet /run/podnet /run/systemd/network /run/net
 done
 find /etc/systemd /etc/netplan /etc/network /etc/cloud /run/systemd/network /run/systemd/system /run/netplan -type f \
     -exec sha256sum {} + 2> /dev/null || true
-"""
-PROCESSES = r"""
-mine=$(readlink /proc/self/ns/mnt)
-for folder in /proc/[0-9]*; do
-    if [ "$(readlink $folder/ns/mnt)" = "$mine" ]; then tr '\0' ' ' < $folder/cmdline; echo; fi
-done 2> /dev/null | grep /opt/podnet/ || true
 """
 LOCKS = r"""
 find /var/lib/podnet /run/podnet -name '*lock*' -type f 2> /dev/null | while read -r file; do
@@ -42,6 +40,7 @@ for device in {NIC} {BRIDGE}; do for family in ipv4 ipv6; do
     grep -Hs . * | sed "s/^/$family $device /" || true
 done; done
 """
+MARK = "/opt/podnet/"
 OVS = "ovs-vsctl --timeout=10 --format=json --columns={columns} list {table}"
 TABLES = {
     "bridge": "name,datapath_type,fail_mode,other_config,external_ids",
@@ -55,7 +54,7 @@ def listing(subject: Subject) -> Listing:
     """All of a node that a move may touch; ids of moves are hidden, and those that are over are left out."""
     found = {
         "files": _files(subject),
-        "processes": _lines(subject, PROCESSES),
+        "processes": processes(subject),
         "locks": _lines(subject, LOCKS),
         "sysctls": _lines(subject, SYSCTLS),
         "ovs": [line for table, columns in TABLES.items() for line in _rows(subject, table, columns)],
@@ -63,6 +62,22 @@ def listing(subject: Subject) -> Listing:
         "units": [] if subject.light else _units(subject),
     }
     return {topic: sorted(_hidden(subject, line) for line in lines) for topic, lines in found.items()}
+
+
+def processes(subject: Subject) -> list[str]:
+    """The command lines of the product's processes in the node."""
+    node = subject.node
+    if isinstance(node, Machine):
+        return [line for line in _lines(subject, "ps -eo args") if MARK in line]
+    first, kind = (node.holder, "mnt") if isinstance(node, Light) else (node.leader(), "pid")
+    found = []
+    with contextlib.suppress(OSError):
+        mine = os.readlink(f"/proc/{first}/ns/{kind}")
+        for number in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"/proc/{number}/ns/{kind}") == mine:
+                    found.append(Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return [line for line in found if MARK in line]
 
 
 def difference(expected: Listing, found: Listing) -> str:
@@ -92,11 +107,8 @@ def _files(subject: Subject) -> list[str]:
 
 
 def _is_over(subject: Subject, move: str) -> bool:
-    try:
-        journal = json.loads(subject.path(f"{UPLINK}/{move}/journal.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return journal["state"] not in OPEN
+    text = subject.read(f"{UPLINK}/{move}/journal.json")
+    return bool(text) and json.loads(text)["state"] not in OPEN
 
 
 def _rows(subject: Subject, table: str, columns: str) -> list[str]:

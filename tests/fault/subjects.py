@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MOVE, UNBRIDGE
 from ansible_collections.podnet.ovs.tests.fault.harness import FAULT, NIC, PODNET, Subject
-from ansible_collections.podnet.ovs.tests.fault.listing import Listing, listing
+from ansible_collections.podnet.ovs.tests.fault.listing import Listing, listing, processes
 from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Nic, until
 
 IPV4, IPV6 = "10.77.0.0/24", "fd77::/64"
@@ -35,6 +35,12 @@ def make_full(lab: Lab, lan: Lan, name: str, manager: str = "networkd", mode: st
     nics = [Nic(NIC, lan, mode)]
     node = lab.full(name, nics=nics, manager=manager, packages=["openvswitch-switch"], runtime=True)
     return _ready(Subject(node, lan, manager))
+
+
+def make_machine(lab: Lab, lan: Lan, name: str) -> Subject:
+    """A machine with a stock kernel and a disk, as a full node; emulated, and so slow."""
+    node = lab.machine(name, nics=[Nic(NIC, lan, "static")], runtime=True)
+    return _ready(Subject(node, lan, "networkd"))
 
 
 def _ready(subject: Subject) -> Subject:
@@ -62,6 +68,6 @@ def references(subject: Subject) -> Mapping[str, Listing]:
     found = {}
     for direction in (MOVE, UNBRIDGE):
         subject.run_whole(direction)
-        until(lambda: not listing(subject)["processes"], 10, f"the end of what {direction} has started", 0.2)
+        until(lambda: not processes(subject), 10, f"the end of what {direction} has started", 0.2)
         found[direction] = listing(subject)
     return found

@@ -133,14 +133,14 @@ def against_timer(subject: Subject, rounds: int, number: int) -> list[str]:
     latency = time.monotonic() - began
     direction, ends = other(MOVE), []
     for _round in range(rounds):
-        move, begun = subject.begin(direction, 10)
+        move, begun = subject.begin(direction, subject.deadline())
         assert begun.returncode == 0, begun.stdout + begun.stderr
-        subject.wait_for(move, APPLIED, seconds=10)
+        subject.wait_for(move, APPLIED, seconds=60)
         journal = json.loads(subject.path(f"{UPLINK}/{move.id}/journal.json").read_text(encoding="utf-8"))
         left = journal["deadline"] - time.clock_gettime(time.CLOCK_BOOTTIME)
         time.sleep(max(left - latency + chance.uniform(-OFFSET, OFFSET), 0))
         confirmed = subject.confirm(move)
-        state = subject.wait_for(move, COMMITTED, ROLLED_BACK, seconds=GRACE)
+        state = subject.wait_for(move, COMMITTED, ROLLED_BACK, seconds=GRACE + subject.pace)
         answer = json.loads(confirmed.stdout)
         if confirmed.returncode == 0:
             assert state == COMMITTED, f"confirmed with {answer}, and yet {state}"
