@@ -32,6 +32,8 @@ seconds = time.monotonic() - began
 json.dump({"found": [[item.level, item.text, item.hint] for item in found], "seconds": seconds}, sys.stdout)
 """
 PYTHON = "/usr/bin/python3"
+SECONDS = 240
+"""How long an answer may take in the emulated machine, on a busy host."""
 KEPT = "/etc /var/lib /opt /run /var/log"
 
 
@@ -69,7 +71,7 @@ def ask(node: Light, wanted: dict[str, Any], visit: str = "") -> Answer:
     """Asks a node. `visit`: as from SSH, the variable SSH_CONNECTION. Nothing on its disk changes."""
     before = listing(node)
     env = {"SSH_CONNECTION": visit} if visit else {}
-    done = node.run(PYTHON, "-IS", "-c", ASK, input=json.dumps(wanted), env=env)
+    done = node.run(PYTHON, "-IS", "-c", ASK, input=json.dumps(wanted), env=env, timeout=SECONDS)
     written = set(listing(node).splitlines()) ^ set(before.splitlines())
     assert not written, f"something was written: {written}"
     answer = json.loads(done.stdout)
@@ -86,4 +88,9 @@ def listing(node: Light) -> str:
     kernel is still trying out.
     """
     script = f"find {KEPT} -xdev -type f -not -path '/var/log/*' -not -path '/var/lib/libuuid/*' -printf '%p %s %T@\\n' 2> /dev/null | sort"
-    return node.run("sh", "-c", f"{script}; ip -o link | cut -d: -f2; (ip -o addr; ip route show table all) | sed 's/[0-9]*sec//g' | grep -v fe80").stdout
+    return node.run(
+        "sh",
+        "-c",
+        f"{script}; ip -o link | cut -d: -f2; (ip -o addr; ip route show table all) | sed 's/[0-9]*sec//g' | grep -v fe80",
+        timeout=SECONDS,
+    ).stdout
