@@ -253,8 +253,13 @@ def full_node(lab: Lab, name: str, mode: str, lease: int | None = None) -> Subje
     lan = lab.lan(f"lan-{name}", ipv4="10.77.0.0/24", ipv6="fd77::/64", dhcp=mode == "dhcp", lease=lease)
     node = lab.full(name, nics=[Nic(NIC, lan, mode)], packages=["openvswitch-switch"], runtime=True)
     subject = Subject(node, lan, "auto")
-    until(subject.reachable, 30, f"{name} on its address")
+    until(lambda: answers(subject), 30, f"{name} on its address")
     return subject
+
+
+def answers(subject: Subject) -> bool:
+    """Whether the gateway gets an answer from its IPv4 address; the other one may be the node's own choice."""
+    return subject.lan.run("ping", "-nqc1", "-W2", subject.addresses[0], check=False).returncode == 0
 
 
 @pytest.fixture(name="static", scope="module")
@@ -343,7 +348,7 @@ def test_rollback_waits_for_dhcp_and_hangs(leased: Subject) -> None:
         began = time.monotonic()
         assert leased.rollback(move).returncode == 0
         assert time.monotonic() - began < 15 and leased.state(move) == "rolled_back"
-        assert leased.reachable() and set(before) <= set(addresses(leased, NIC))
+        assert answers(leased) and set(before) <= set(addresses(leased, NIC))
     finally:
         leased.lan.dhcp_on()
 
@@ -357,9 +362,9 @@ def test_lease_of_a_moved_address_is_never_renewed_or_the_client_adds_it_to_the_
         time.sleep(40)  # a lease and a third
     kinds = [message.type for message in seen.dhcp()]
     assert "REQUEST" in kinds and "RELEASE" not in kinds, kinds
-    assert leased.reachable() and addresses(leased, "br-x")[0] == address and not addresses(leased, NIC)
+    assert answers(leased) and addresses(leased, "br-x")[0] == address and not addresses(leased, NIC)
     node.reboot()
-    until(leased.reachable, 60, "the node on its address")
+    until(lambda: answers(leased), 60, "the node on its address")
     assert addresses(leased, "br-x")[0] == address and not addresses(leased, NIC)
     leased.run_whole("unbridge")
     assert address in addresses(leased, NIC)

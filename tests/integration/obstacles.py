@@ -87,10 +87,8 @@ def listing(node: Light) -> str:
     Not what Open vSwitch logs, the clock that libuuid keeps when Python asks it for a number, and addresses that the
     kernel is still trying out.
     """
-    script = f"find {KEPT} -xdev -type f -not -path '/var/log/*' -not -path '/var/lib/libuuid/*' -printf '%p %s %T@\\n' 2> /dev/null | sort"
-    return node.run(
-        "sh",
-        "-c",
-        f"{script}; ip -o link | cut -d: -f2; (ip -o addr; ip route show table all) | sed 's/[0-9]*sec//g' | grep -v fe80",
-        timeout=SECONDS,
-    ).stdout
+    skipped = " ".join(f"-not -path '{path}/*'" for path in ("/var/log", "/var/lib/libuuid"))
+    files = f"find {KEPT} -xdev -type f {skipped} -printf '%p %s %T@\\n' 2> /dev/null | sort"
+    links = "ip -o link | cut -d: -f2"
+    layer3 = "(ip -o addr; ip route show table all) | sed 's/[0-9]*sec//g' | grep -v fe80"
+    return node.run("sh", "-c", f"{files}; {links}; {layer3}", timeout=SECONDS).stdout
