@@ -65,10 +65,12 @@ done
 UNIT = """[Unit]
 Description=Commands from the host of the lab
 DefaultDependencies=no
+Conflicts=shutdown.target
+Before=shutdown.target
 
 [Service]
 ExecStart=/usr/local/sbin/lab-jobs
-KillMode=process
+TimeoutStopSec=2
 Restart=always
 RestartSec=1
 
@@ -88,6 +90,8 @@ systemctl -q mask systemd-random-seed.service systemd-update-utmp.service system
     serial-getty@ttyS0.service systemd-user-sessions.service systemd-logind.service systemd-hostnamed.service \
     ovs-record-hostname.service systemd-network-generator.service systemd-rfkill.socket uuidd.socket uuidd.service
 systemctl -q enable lab-jobs.service
+mkdir -p /etc/systemd/system.conf.d
+printf '[Manager]\nDefaultTimeoutStartSec=300s\n' > /etc/systemd/system.conf.d/lab.conf
 """
 MAKE = r"""
 folder=$1 lower=$2 size=$3
