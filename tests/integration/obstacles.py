@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Light
 
 ASK = r"""
-import json, sys, time
+import json, os, sys
 sys.path.insert(0, "/opt/podnet/current/lib")
 from podnet.errors import OvsdbUnavailable
 from podnet.model.move import Request
@@ -26,9 +26,9 @@ try:
         state = observe(session)
 except OvsdbUnavailable:
     state = observe(None)
-began = time.monotonic()
+began = sum(os.times()[:4])
 found = obstacles(request, state, None)
-seconds = time.monotonic() - began
+seconds = sum(os.times()[:4]) - began
 json.dump({"found": [[item.level, item.text, item.hint] for item in found], "seconds": seconds}, sys.stdout)
 """
 PYTHON = "/usr/bin/python3"
@@ -39,7 +39,7 @@ KEPT = "/etc /var/lib /opt /run /var/log"
 
 @dataclass(frozen=True)
 class Answer:
-    """The obstacles of a request: rows of level, text and hint."""
+    """The obstacles of a request: rows of level, text and hint. `seconds`: of processor time, children's too."""
 
     rows: tuple[tuple[str, str, str], ...]
     seconds: float
