@@ -21,6 +21,11 @@ def addresses(device: str) -> frozenset[str]:
     return frozenset(link.addresses | set(link.dynamic)) if link else frozenset()
 
 
+def addresses_of(device: str, address: str) -> list[str]:
+    """The address of a device with its prefix length, as often as it is there."""
+    return sorted(cidr for cidr in addresses(device) if cidr.split("/")[0] == address)
+
+
 def dynamic(device: str) -> frozenset[str]:
     """Those that end unless somebody renews them."""
     link = observe_links().get(device)

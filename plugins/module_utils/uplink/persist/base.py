@@ -49,8 +49,8 @@ class Manager(ABC):
         """Files in /run with which the manager leaves `source` alone and configures `target`, in either direction."""
 
     @abstractmethod
-    def rescue_files(self, managed: Managed, l3: L3, nic: str) -> tuple[FileChange, ...]:
-        """Files in /run with which the NIC itself is configured, although the persistent ones name the bridge."""
+    def rescue_files(self, managed: Managed, l3: L3, nic: str, bridge: str = "") -> tuple[FileChange, ...]:
+        """Files in /run with which the NIC is configured and the bridge is not, although the persistent ones say so."""
 
     @abstractmethod
     def release(self, managed: Managed, device: str) -> None:

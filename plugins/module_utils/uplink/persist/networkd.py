@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 UNIT = "systemd-networkd.service"
 _START_SECONDS = 15.0
+_PATIENCE = 5.0
+"""Seconds for what the device has already, and networkd looks through: it may wait for a host that is not there."""
 _READY = ("configuring", "configured")
 
 
@@ -74,9 +76,13 @@ class Networkd(Manager):
         """The same in /run, and in both directions: the source is left alone, the target configured."""
         return texts.volatile(managed, source, target)
 
-    def rescue_files(self, managed: Managed, l3: L3, nic: str) -> tuple[FileChange, ...]:
+    def rescue_files(self, managed: Managed, l3: L3, nic: str, bridge: str = "") -> tuple[FileChange, ...]:
         """The NIC's own configuration, ahead of the persistent files."""
-        return (FileChange(texts.volatile_path(nic), texts.own_text(managed)),)
+        own = FileChange(texts.volatile_path(nic), texts.own_text(managed))
+        if not bridge:
+            return (own,)
+        alone = texts.unmanaged_text([bridge], f"{nic} has its addresses back for the time being.")
+        return (FileChange(texts.volatile_path(bridge), alone), own)
 
     def release(self, managed: Managed, device: str) -> None:
         """Kills networkd, which comes back and leaves the device alone. Raises PodnetError, also if addresses went."""
@@ -105,13 +111,13 @@ class Networkd(Manager):
         if not wait:
             return
         deadline = time.monotonic() + timeout
-        try:
-            _until(lambda: link_state(device).admin == "configured", f"systemd-networkd configures {device}", deadline)
-        except DeadlineExceeded:
-            if not managed["dhcp4"]:
-                raise
         if managed["address"]:
             self._await_lease(managed, device, deadline, timeout)
+        else:
+            end = min(deadline, time.monotonic() + _PATIENCE)
+            _until(lambda: link_state(device).admin == "configured", "it is done", end, fatal=False)
+        if link_state(device).admin == "failed":
+            raise PodnetError(f"systemd-networkd failed to configure {device}", f"networkctl status {device}")
 
     def settle(self, managed: Managed, source: str, target: str) -> None:
         """networkd reads the persistent files; what it has configured stays as it is."""

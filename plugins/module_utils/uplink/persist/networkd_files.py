@@ -31,13 +31,37 @@ _NIC_LINK = ("MACAddress", "Promiscuous", "Unmanaged", "ActivationPolicy")
 """Settings of [Link] that the bridge does not take over: its MAC address is set in Open vSwitch."""
 _ONLINE = ("RequiredForOnline", "RequiredFamilyForOnline", "Unmanaged")
 _NIC_SECTIONS = frozenset(
-    (
-        "SR-IOV CAN IPoIB QDisc NetworkEmulator TokenBucketFilter PIE FlowQueuePIE StochasticFairBlue "
-        "StochasticFairnessQueueing BFIFO PFIFO PFIFOHeadDrop PFIFOFast CAKE ControlledDelay FairQueueing "
-        "DeficitRoundRobinScheduler DeficitRoundRobinSchedulerClass EnhancedTransmissionSelection "
-        "GenericRandomEarlyDetection FairQueueingControlledDelay TrivialLinkEqualizer HierarchyTokenBucket "
-        "HierarchyTokenBucketClass HeavyHitterFilter QuickFairQueueing QuickFairQueueingClass BandMultiQueueing"
-    ).split()
+    [
+        "SR-IOV",
+        "CAN",
+        "IPoIB",
+        "QDisc",
+        "NetworkEmulator",
+        "TokenBucketFilter",
+        "PIE",
+        "FlowQueuePIE",
+        "StochasticFairBlue",
+        "StochasticFairnessQueueing",
+        "BFIFO",
+        "PFIFO",
+        "PFIFOHeadDrop",
+        "PFIFOFast",
+        "CAKE",
+        "ControlledDelay",
+        "FairQueueing",
+        "DeficitRoundRobinScheduler",
+        "DeficitRoundRobinSchedulerClass",
+        "EnhancedTransmissionSelection",
+        "GenericRandomEarlyDetection",
+        "FairQueueingControlledDelay",
+        "TrivialLinkEqualizer",
+        "HierarchyTokenBucket",
+        "HierarchyTokenBucketClass",
+        "HeavyHitterFilter",
+        "QuickFairQueueing",
+        "QuickFairQueueingClass",
+        "BandMultiQueueing",
+    ]
 )
 """Sections of the link's own: virtual functions and queues (systemd.network(5), tc(8))."""
 

@@ -35,7 +35,7 @@ class Nobody(Manager):
         """The bridge keeps its MAC address."""
         return () if target == managed["device"] else (volatile_link_file(target),)
 
-    def rescue_files(self, managed: Managed, l3: L3, nic: str) -> tuple[FileChange, ...]:
+    def rescue_files(self, managed: Managed, l3: L3, nic: str, bridge: str = "") -> tuple[FileChange, ...]:
         """None: there is nobody to tell."""
         return ()
 
