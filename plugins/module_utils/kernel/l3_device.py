@@ -16,7 +16,9 @@ from .l3_wire import NEWLINK, Change, Rtnetlink
 _NO_ADDRESSES = "1"
 """addr_gen_mode: make no link-local address (IN6_ADDR_GEN_MODE_NONE)"""
 _STABLE = ("2", "3")
-_LAST = frozenset({sysctls.RP_FILTER, sysctls.ADDR_GEN_MODE, sysctls.USE_TEMPADDR})
+_MEANWHILE = {sysctls.ADDR_GEN_MODE: _NO_ADDRESSES, sysctls.USE_TEMPADDR: "0", sysctls.ACCEPT_RA: "0"}
+"""What a device that is staged has: a router advertisement would give it addresses of its own."""
+_LAST = frozenset({*_MEANWHILE, sysctls.RP_FILTER})
 """Settings of the snapshot that hold when the move is over."""
 
 
@@ -33,8 +35,8 @@ def prepare(wire: Rtnetlink, l3: L3, device: str, up: bool) -> None:
     if link is None:
         raise KernelError(f"the kernel has no link {device}")
     sysctls.copy(l3.sysctls, device, leave=_LAST)
-    sysctls.write(device, sysctls.ADDR_GEN_MODE, _NO_ADDRESSES)
-    sysctls.write(device, sysctls.USE_TEMPADDR, "0")
+    for path, value in _MEANWHILE.items():
+        sysctls.write(device, path, value)
     if device != l3.device:
         sysctls.loosen(l3.device)
     strict = l3.sysctls.get(sysctls.RP_FILTER) == sysctls.STRICT or sysctls.read("all", sysctls.RP_FILTER) == "1"
@@ -48,17 +50,17 @@ def prepare(wire: Rtnetlink, l3: L3, device: str, up: bool) -> None:
 
 def settle(wire: Rtnetlink, l3: L3, device: str) -> None:
     """Ends the move for the device that has everything now: it checks the way back, and makes addresses, as before."""
-    for path in sorted(_LAST):
-        if path in l3.sysctls and path != sysctls.ADDR_GEN_MODE:
-            sysctls.write(device, path, l3.sysctls[path])
     link = links(wire)[device]
     token = l3.token
     mode = l3.sysctls.get(sysctls.ADDR_GEN_MODE)
     if mode in _STABLE and device != (l3.settings_of or l3.device):
         # the kernel would make other addresses of the same prefixes here: it is told the present one (RFC 7217, 5)
         mode, token = _NO_ADDRESSES, token or _identifier(l3)
+    wanted = {path: l3.sysctls[path] for path in _LAST if path in l3.sysctls}
     if mode is not None:
-        sysctls.write(device, sysctls.ADDR_GEN_MODE, mode)
+        wanted[sysctls.ADDR_GEN_MODE] = mode
+    for path in sorted(wanted, key=lambda path: path == sysctls.ACCEPT_RA):
+        sysctls.write(device, path, wanted[path])
     if token != link.token:
         # refused without router advertisements, where it means nothing
         wire.change([Change(NEWLINK, 0, item.token_message(link.index, token), f"token of {device}")])
