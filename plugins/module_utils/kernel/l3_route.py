@@ -113,6 +113,18 @@ def ends(body: bytes) -> set[tuple[object, ...]]:
     return {identity(single) for single in singles(body)}
 
 
+def connected_network(body: bytes) -> tuple[object, ...] | None:
+    """What the kernel's own connected IPv4 route is about, whatever its metric; None for another route.
+
+    systemd-networkd 252 forgets the metric of an address that it finds, and the route's with it, when it renews that.
+    """
+    family, dst_len, _src, _tos, _table, protocol, _scope, kind, _flags = HEADER.unpack_from(body)
+    attrs = dict(attributes(body, HEADER.size))
+    if family != _IPV4 or protocol != PROTO_KERNEL or kind != UNICAST or GATEWAY in attrs:
+        return None
+    return (table(body), attrs.get(DST), dst_len, attrs.get(OIF), attrs.get(PREFSRC))
+
+
 def only_new(body: bytes, there: set[tuple[object, ...]]) -> bytes:
     """A route without the hops that are there: with one of them the kernel would refuse all."""
     parts = zip(singles(body), _hops(dict(attributes(body, HEADER.size)).get(MULTIPATH, b"")))

@@ -36,8 +36,10 @@ def _addresses(work: Work) -> Iterator[str]:
 def _routes(work: Work) -> Iterator[str]:
     there = {end for body in work.seen.routes for end in route.ends(body)}
     learnt = router_routes(work.target)
+    connected = {route.connected_network(body) for body in work.seen.routes} - {None}
     for entry, body in work.routes():
         carried = route.router_row(body) in learnt if entry.router else route.ends(body) <= there
+        carried = carried or route.connected_network(body) in connected
         if not carried:
             yield f"route {entry.text}"
 
