@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ..errors import PodnetError
+from ..kernel.files import make_folder
 from ..model.move import APPLIED, UNCONFIRMED
 from ..model.paths import OPT, UPLINK
 from .journal import Journal, UnknownMove
@@ -40,7 +41,10 @@ _PROPERTIES = (
 
 
 def arm(journal: Journal) -> None:
-    """From now on the move is undone at its deadline, whatever becomes of this process. Raises PodnetError."""
+    """From now on the move is undone at its deadline, whatever becomes of this process. Raises PodnetError.
+
+    The journal need not be on the disk yet: without one at that time there is nothing to undo.
+    """
     if not have_systemd():
         _detached(journal, KEEP)
         return
@@ -65,11 +69,15 @@ def disarm(journal: Journal) -> None:
 def keep(move: str) -> None:
     """Without systemd: looks after a move until it is over, and starts what brings it there."""
     since: float | None = None
+    until = time.monotonic() + _GRACE
     while True:
         try:
             journal = Journal.load(move)
         except UnknownMove:
-            return
+            if time.monotonic() >= until:
+                return
+            time.sleep(_AGAIN)
+            continue
         if not journal.open:
             return
         if not _is_due(journal):
@@ -160,6 +168,7 @@ def _systemd_run(journal: Journal, verb: str, options: Sequence[str]) -> None:
 
 def _detached(journal: Journal, verb: str) -> None:
     words = [journal.program, "uplink", verb, journal.id]
+    make_folder(f"{UPLINK}/{journal.id}")
     try:
         with open(f"{UPLINK}/{journal.id}/log", "ab") as log:
             subprocess.Popen(

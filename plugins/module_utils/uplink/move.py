@@ -147,16 +147,18 @@ def _begin(order: Order) -> tuple[Journal, MovePlan]:
     )
     with turn():
         prune()
-        journal = Journal.create(journal)
-    points.reached("planned")
+    deadman.arm(journal)  # before the journal: there is no moment in which a move could stay open for ever
     try:
-        deadman.arm(journal)
+        with turn():
+            journal = Journal.create(journal)
+        points.reached("planned")
         journal = journal.advance(ARMED, (PLANNED,))
         points.reached("armed")
         deadman.start(journal, deadman.WORK)
         points.reached("started")
     except PodnetError as error:
-        journal.advance(ROLLED_BACK, (PLANNED, ARMED), reason=error.message)
+        with suppress(PodnetError):
+            journal.advance(ROLLED_BACK, (PLANNED, ARMED), reason=error.message)
         deadman.disarm(journal)
         raise
     return journal, found.plan
@@ -165,7 +167,7 @@ def _begin(order: Order) -> tuple[Journal, MovePlan]:
 def _values(found: _Found) -> dict[str, Any]:
     request, l3 = found.plan.request, found.l3
     volatile = found.manager.volatile(found.managed, l3, request.source, request.target)
-    rescue = found.manager.rescue_files(found.managed, l3, request.nic)
+    rescue = found.manager.rescue_files(found.managed, l3, request.nic, request.bridge.name)
     here = present_files((*volatile, *(item for item in rescue if item.path not in {one.path for one in volatile})))
     return {
         "l3": l3.to_dict(),
