@@ -39,7 +39,7 @@ def node(machine: Light) -> Iterator[Light]:
     """The node on its bridge; afterwards Open vSwitch runs again."""
     if not bridges(machine) or bridge_state(machine)[0] == "rescued":
         journal = begin(machine)
-        assert journal["state"] == "committed", journal
+        assert journal["state"] == "committed", journal["reason"] or journal["log"]
     assert bridge_state(machine) == ("ok", "")
     answers(machine)
     yield machine
@@ -50,8 +50,9 @@ def node(machine: Light) -> Iterator[Light]:
 
 def bridges(node: Light) -> list[str]:
     """The bridges that carry the node."""
-    found = json.loads(node.run(PODNET, "uplink", "status", "--json", check=False).stdout)
-    return [item["bridge"] for item in found["bridges"]]
+    done = node.run(PODNET, "uplink", "status", "--json", check=False)
+    assert done.stdout, done.stderr
+    return [item["bridge"] for item in json.loads(done.stdout)["bridges"]]
 
 
 def alive(node: Light, daemon: str) -> bool:

@@ -61,7 +61,7 @@ def machine(lab: Lab, request: pytest.FixtureRequest) -> Full:
         f"y{number}", suite=suite, nics=[Nic("eth0", lan, mode)], packages=["openvswitch-switch"], runtime=True
     )
     journal = begin(node)
-    assert journal["state"] == "committed", journal
+    assert journal["state"] == "committed", journal["reason"] or journal["log"]
     return node
 
 
@@ -71,7 +71,7 @@ def node(machine: Full) -> Iterator[Full]:
     if bridge_state(machine)[0] == "rescued":
         machine.run("systemctl", "start", "openvswitch-switch", timeout=120)
         journal = begin(machine)
-        assert journal["state"] == "committed", journal
+        assert journal["state"] == "committed", journal["reason"] or journal["log"]
     wait_for_state(machine, "ok")
     reached(machine, 30)
     yield machine
@@ -193,7 +193,7 @@ def test_the_packages_are_removed(node: Full) -> None:
 @pytest.mark.full
 def test_out_of_the_bridge_again_after_all_that(node: Full) -> None:
     journal = begin(node, "unbridge")
-    assert journal["state"] == "committed", journal
+    assert journal["state"] == "committed", journal["reason"] or journal["log"]
     assert reached(node) < LIMIT
     units = node.sh("systemctl list-units --all --plain --no-legend 'podnet-bridge@*' 'podnet-rescue@*'").stdout
     assert units.strip() == ""
