@@ -14,7 +14,12 @@ from ...kernel.files import read_text
 from .processes import Process, processes
 from .sections import Section, parse, values
 
-FOLDERS = ("/etc/systemd/network", "/run/systemd/network", "/usr/local/lib/systemd/network", "/usr/lib/systemd/network")
+FOLDERS: tuple[str, ...] = (
+    "/etc/systemd/network",
+    "/run/systemd/network",
+    "/usr/local/lib/systemd/network",
+    "/usr/lib/systemd/network",
+)
 OURS = ("0-podnet-", "05-podnet-")
 _STATE = "/run/systemd/netif"
 
