@@ -22,10 +22,7 @@ import json, os, select, signal, socket, struct, sys, time
 rate, addresses = int(sys.argv[1]), sys.argv[2:]
 SO_TIMESTAMPNS, ETH_ARP = 35, 0x0806
 ident = os.getpid() & 0xFFFF
-try:
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))  # a pause of the sender is none of the network
-except OSError:
-    pass
+os.nice(-10)  # a pause of the sender is none of the network
 ended = []
 signal.signal(signal.SIGTERM, lambda *_args: ended.append(1))
 

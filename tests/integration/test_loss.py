@@ -19,14 +19,38 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ansible_collections.podnet.ovs.tests.integration.echo import Seen, echo
-from ansible_collections.podnet.ovs.tests.integration.test_move import BRIDGE, NIC, Site
 
 if TYPE_CHECKING:
-    from ansible_collections.podnet.ovs.tests.lab import Lab
+    from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Light
+
+NIC, BRIDGE = "eth0", "br-x"
 
 BEYOND = 20.0
 """Milliseconds that the worst gap of a move may be longer than that of the idle runs."""
 IDLE_SECONDS = 4.0
+
+MOVER = """
+import hashlib, json, sys
+sys.path.insert(0, "/opt/podnet/current/lib")
+from podnet.model.move import APPLIED, COMMITTING
+from podnet.uplink import deadman
+from podnet.uplink.commit import finish
+from podnet.uplink.move import Order, begin
+from podnet.uplink.steps import forward
+# no process beside this one: under emulation it would take longer to start than the move takes
+deadman.arm = deadman.start = deadman.disarm = lambda *_args: None
+print("ready", flush=True)
+for number, direction in enumerate(sys.stdin):
+    bridge = {"name": "br-x", "datapath_type": "system", "uplinks": [{"name": "eth0", "move": True}]}
+    request = {"direction": direction.strip(), "nic": "eth0", "bridge": bridge, "timeout": 600}
+    request = {**request, "manager": "none", "confirm": "none"}
+    order = {"id": f"run{number}", "nonce_hash": hashlib.sha256(b"x").hexdigest(), "request": request, "holder": {}}
+    journal, _plan = begin(Order.parse(json.dumps(order)))
+    journal = forward(journal, lambda _journal: None)
+    finish(journal.advance(COMMITTING, (APPLIED,)))
+    print("done", flush=True)
+"""
+"""Carries out moves with the steps of the product, from the plan to the files, and without its timers."""
 
 SERVER = """
 import socket, sys
@@ -56,6 +80,30 @@ with socket.create_connection((sys.argv[1], 7), 5) as link:
         time.sleep(0.05)
 print(json.dumps([count, worst]))
 """
+
+
+class Site:
+    """A node with one NIC on a LAN with a gateway, from where it is seen."""
+
+    def __init__(self, lan: Lan, node: Light) -> None:
+        self.lan = lan
+        self.node = node
+        self.addresses = [str(address.ip) for address in node.ports[NIC].addresses]
+        python = ("/usr/bin/python3", "-IS", "-c")
+        self._mover = node.popen(*python, MOVER, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        self._expect(b"ready\n")
+
+    def move(self, direction: str) -> None:
+        """Carries out a move or the way back."""
+        assert self._mover.stdin is not None
+        self._mover.stdin.write(direction.encode() + b"\n")
+        self._mover.stdin.flush()
+        self._expect(b"done\n")
+
+    def _expect(self, line: bytes) -> None:
+        assert self._mover.stdout is not None and self._mover.stderr is not None
+        if self._mover.stdout.readline() != line:
+            raise AssertionError(self._mover.stderr.read().decode())
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +155,8 @@ def test_a_move_and_the_way_back_lose_nothing(moved: Site, request: pytest.Fixtu
             runs["idle"].append(seen)
             for direction in ("move", "unbridge"):
                 with echo(moved.lan, *moved.addresses) as seen:
-                    moved.whole(direction)
+                    moved.move(direction)
+                    time.sleep(0.5)
                 runs[direction].append(seen)
             if number % 2:  # a bridge that is there already, and one that the move makes
                 moved.node.ovs.vsctl("del-br", BRIDGE)
