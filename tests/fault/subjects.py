@@ -68,6 +68,6 @@ def references(subject: Subject) -> Mapping[str, Listing]:
     found = {}
     for direction in (MOVE, UNBRIDGE):
         subject.run_whole(direction)
-        until(lambda: not processes(subject), 10, f"the end of what {direction} has started", 0.2)
+        until(lambda: not processes(subject), 40, f"the end of what {direction} has started", 0.2)
         found[direction] = listing(subject)
     return found
