@@ -83,6 +83,7 @@ def test_nic_is_renamed_and_the_phy_port_is_missing_after_a_reboot(site: Site) -
     assert identity(site) == before
 
 
+@pytest.mark.full
 def test_second_run_looks_for_the_address_on_the_nic_and_fails(site: Site) -> None:
     """ovn-kubernetes 3534: it is told that nothing is to be moved, and nothing changes."""
     site.whole("move")
