@@ -584,7 +584,7 @@ def test_node_is_all_or_nothing(node: Light, datapath: str) -> None:
 @pytest.mark.parametrize("module", ["node", "uplink"])
 def test_a_move_is_left_to_the_action_plugin(node: Light, datapath: str, module: str) -> None:
     """The module itself says what must move, and changes nothing: the connection that it runs on would not last."""
-    node.ovs.vsctl("add-br", "br-pod", "--", "set", "Bridge", "br-pod", f"datapath_type={datapath}")
+    run(node, "bridge", name="br-pod", datapath_type=datapath)
     options = wanted(datapath, uplinks=[{"name": "eth0", "vlans": 100, "move": True}])
     if module == "uplink":
         options = {"name": "eth0", "bridge": "br-pod", "vlans": 100, "move": True}
@@ -595,7 +595,8 @@ def test_a_move_is_left_to_the_action_plugin(node: Light, datapath: str, module:
     real = run(node, module, manager="none", confirm="probe", confirm_timeout=30, probes=["10.99.0.1"], **options)
     (request,) = real["move_pending"]
     assert (request["nic"], request["bridge"]["name"], request["confirm"]) == ("eth0", "br-pod", "probe")
-    assert not real["changed"] and real["operations"] == [told["operations"][0]]
+    steps = real["operations"]
+    assert not real["changed"] and steps == told["operations"][: len(steps)]
     assert (database(node), links(node)) == before
     assert "600" in fails(node, module, confirm_timeout=5, **options)
     assert "tcp://HOST:PORT" in fails(node, module, probes=["gateway"], **options)
