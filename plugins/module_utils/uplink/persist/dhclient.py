@@ -53,15 +53,21 @@ def moved_lease(text: str, device: str) -> str:
     return re.sub(r'(?m)^(\s*interface\s+)"[^"]*"', rf'\1"{device}"', text)
 
 
-def leased(text: str) -> list[str]:
-    """The addresses of a file of IPv4 leases, the newest last."""
-    return re.findall(r"(?m)^\s*fixed-address\s+([0-9.]+);", text)
+def newest(text: str) -> str:
+    """The newest IPv4 lease of a file as its text, "" without one."""
+    return (re.findall(r"(?ms)^lease \{.*?^\}", text) or [""])[-1]
 
 
-def lifetime(text: str) -> int | None:
-    """Seconds of the newest IPv4 lease; None if it does not say."""
-    found = re.findall(r"(?m)^\s*option dhcp-lease-time\s+(\d+);", text)
-    return int(found[-1]) if found else None
+def address_of(lease: str) -> str:
+    """The address of an IPv4 lease."""
+    found = re.search(r"(?m)^\s*fixed-address\s+([0-9.]+);", lease)
+    return found.group(1) if found else ""
+
+
+def lifetime(lease: str) -> int | None:
+    """Seconds of an IPv4 lease; None if it does not say."""
+    found = re.search(r"(?m)^\s*option dhcp-lease-time\s+(\d+);", lease)
+    return int(found.group(1)) if found else None
 
 
 def stop(device: str) -> dict[int, str]:

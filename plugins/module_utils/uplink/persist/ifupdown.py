@@ -13,6 +13,7 @@ import contextlib
 import glob
 import ipaddress
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +56,11 @@ class Ifupdown(Manager):
                 f"{nic} is configured by DHCP, and ISC's dhclient does not run on it",
                 "install isc-dhcp-client and run ifdown and ifup at the console, or give the NIC a static address",
             )
-        if f'interface "{nic}"' in (read_text(_CONFIG) or ""):
+        if re.search(rf'(?m)^\s*interface\s+"{re.escape(nic)}"', read_text(_CONFIG) or ""):
             raise RefusedError(
                 f"{_CONFIG} has settings for {nic} alone, which a bridge would not get", "make them general"
             )
-        lease = dhclient.leased(read_text(dhclient.lease_path(clients["4"])) or "") if "4" in clients else []
+        lease = dhclient.newest(read_text(dhclient.lease_path(clients["4"])) or "") if "4" in clients else ""
         return {
             "manager": self.name,
             "device": nic,
@@ -70,7 +71,7 @@ class Ifupdown(Manager):
             "files": sorted(texts),
             "texts": texts,
             "clients": clients,
-            "address": lease[-1] if lease else "",
+            "address": dhclient.address_of(lease),
         }
 
     def files(self, managed: Managed, l3: L3, source: str, target: str) -> tuple[FileChange, ...]:
@@ -108,10 +109,10 @@ class Ifupdown(Manager):
             if device != managed["device"]:
                 mine = dhclient.volatile_words(mine)
             lease = read_text(_kept(managed, version)) or read_text(dhclient.lease_path(words)) or ""
-            since = len(dhclient.leased(lease))
             dhclient.start(mine, device, lease)
+            _renewed(device, dhclient.newest(lease))
             if version == 4 and wait:
-                self._await_lease(managed, device, dhclient.lease_path(mine), since, timeout)
+                self._await_lease(managed, device, dhclient.lease_path(mine), lease, timeout)
 
     def settle(self, managed: Managed, source: str, target: str) -> None:
         """The client's lease goes where ifupdown looks for it, and ifupdown takes note of what is up."""
@@ -122,6 +123,7 @@ class Ifupdown(Manager):
                 continue
             known = dhclient.stop(target).get(int(key)) or read_text(_kept(managed, int(key))) or ""
             dhclient.start(mine, target, known)
+            _renewed(target, dhclient.newest(known))
         if target == managed["device"]:
             for words in managed["clients"].values():
                 remove(dhclient.lease_path(dhclient.moved_words(words, managed["device"], source)))
@@ -130,26 +132,27 @@ class Ifupdown(Manager):
         if find("systemctl") and os.path.isdir("/run/systemd/system"):
             tried(["systemctl", "daemon-reload"], 30.0)
 
-    def _await_lease(self, managed: Managed, device: str, path: str, since: int, timeout: float) -> None:
+    def _await_lease(self, managed: Managed, device: str, path: str, before: str, timeout: float) -> None:
         wanted = managed["address"]
         deadline = time.monotonic() + timeout
-        got: list[str] = []
-        while len(got) <= since and time.monotonic() < deadline:
+        old = dhclient.newest(dhclient.moved_lease(before, device))
+        lease = old
+        while lease in (old, "") and time.monotonic() < deadline:
             time.sleep(0.1)
-            got = dhclient.leased(read_text(path) or "")
-        if len(got) > since and got[-1] == wanted:
-            _renewed(device, wanted, dhclient.lifetime(read_text(path) or ""))
+            lease = dhclient.newest(read_text(path) or "")
+        got = "" if lease == old else dhclient.address_of(lease)
+        if got == wanted:
+            _renewed(device, lease)
             return
         dhclient.stop(device)
-        if len(got) <= since:
+        if not got:
             raise DeadlineExceeded(
                 f"no DHCP server answered on {device} within {timeout:.0f} seconds; {wanted} was leased before",
                 "look at the VLAN, the cable and the DHCP server",
             )
-        wrong = [cidr for cidr in addresses(device) if cidr.split("/")[0] == got[-1]]
-        change_addresses(device, remove=wrong)
+        change_addresses(device, remove=addresses_of(device, got))
         raise PodnetError(
-            f"DHCP gave {device} the address {got[-1]} in place of {wanted}",
+            f"DHCP gave {device} the address {got} in place of {wanted}",
             "the server goes by something else than the client identifier: reserve the address for its MAC address",
         )
 
@@ -212,9 +215,10 @@ def _forget_leases() -> None:
         os.rmdir(dhclient.RUN)
 
 
-def _renewed(device: str, address: str, seconds: int | None) -> None:
+def _renewed(device: str, lease: str) -> None:
     """What dhclient-script leaves out for an address that is there already: how long it is good for."""
-    for cidr in addresses_of(device, address):
+    seconds = dhclient.lifetime(lease)
+    for cidr in addresses_of(device, dhclient.address_of(lease)):
         words = ["valid_lft", str(seconds), "preferred_lft", str(seconds)] if seconds else []
         brd = str(ipaddress.ip_interface(cidr).network.broadcast_address)
         run(["ip", "-4", "address", "change", cidr, "broadcast", brd, "dev", device, "label", device, *words])
