@@ -23,6 +23,8 @@ OF_MANAGERS = ("/etc/systemd/network", "/etc/netplan", "/etc/network", "/etc/clo
 FOLDERS = (STATE, UNITS, *OF_MANAGERS)
 """What is recorded of a node's disk, besides the database."""
 DATABASE = "/etc/openvswitch/conf.db"
+RECORDED_DATABASE = "/var/lib/openvswitch/conf.db"
+"""Where that link leads on a node that Debian's package has set up."""
 OTHER_BOOT = "11111111-2222-4333-8444-555555555555"
 CLEAR = rf"rm -rf {' '.join(FOLDERS)} {DATABASE} /etc/openvswitch/.conf* /run/podnet; mkdir -p /etc/openvswitch"
 LOOK = r"""

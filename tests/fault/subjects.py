@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MOVE, UNBRIDGE
@@ -63,11 +64,16 @@ def replace_launcher(subject: Subject) -> None:
     node.write(path, made, "755")
 
 
+def _rests(subject: Subject) -> bool:
+    """Whether nothing works on a move any more; who watches over a bridge stays."""
+    return not any(" uplink " in line and " watch " not in line for line in processes(subject))
+
+
 def references(subject: Subject) -> Mapping[str, Listing]:
     """What the node shows at rest after a move, and after the way back, that nothing has disturbed: by direction."""
     found = {}
     for direction in (MOVE, UNBRIDGE):
         subject.run_whole(direction)
-        until(lambda: not processes(subject), 40, f"the end of what {direction} has started", 0.2)
+        until(partial(_rests, subject), 40, f"the end of what {direction} has started", 0.2)
         found[direction] = listing(subject)
     return found

@@ -140,7 +140,7 @@ def disturb(subject: Subject, row: Row, at_rest: Mapping[str, Listing]) -> str:
         ends = ("", PLANNED) if row.phase == "begin" else ()  # nothing runs on of what was only planned
         until(
             lambda: subject.over(move) or subject.state(move) in ends,
-            max(end - time.monotonic(), 0.1),
+            max(end - time.monotonic(), 0) + subject.pace,
             f"an end: {told(subject, move)}",
         )
         settled = time.monotonic()

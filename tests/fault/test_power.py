@@ -32,7 +32,13 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.move import (
 )
 from ansible_collections.podnet.ovs.tests.fault.crashes import Crash, Trace, crashes, played
 from ansible_collections.podnet.ovs.tests.fault.harness import BRIDGE, FAULT, NIC, Subject, other
-from ansible_collections.podnet.ovs.tests.fault.scratch import DATABASE, FOLDERS, Aftermath, Scratch, of_managers
+from ansible_collections.podnet.ovs.tests.fault.scratch import (
+    FOLDERS,
+    RECORDED_DATABASE,
+    Aftermath,
+    Scratch,
+    of_managers,
+)
 from ansible_collections.podnet.ovs.tests.fault.subjects import make_full, make_lan, make_machine
 from ansible_collections.podnet.ovs.tests.lab import Nic, until
 
@@ -127,10 +133,12 @@ def traces(lab: Lab, lan: Lan) -> list[Recorded]:
     for direction in (MOVE, UNBRIDGE):
         for end in (ROLLED_BACK, COMMITTED):
             subject.node.sh(f"rm -rf {FAULT}/trace")
-            subject.tell(record={"folders": FOLDERS, "files": [DATABASE]})
+            subject.tell(record={"folders": FOLDERS, "files": [RECORDED_DATABASE]})
             run_to(subject, direction, end)
             subject.tell()
-            found.append(Recorded(direction, end, Trace.read(subject.path(f"{FAULT}/trace"), FOLDERS, DATABASE)))
+            found.append(
+                Recorded(direction, end, Trace.read(subject.path(f"{FAULT}/trace"), FOLDERS, RECORDED_DATABASE))
+            )
     subject.node.down()
     return found
 
