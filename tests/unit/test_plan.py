@@ -149,7 +149,7 @@ def reached(state: State, wanted: State) -> State:
 # properties
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_states(), nodes())
 def test_a_plan_leads_there_and_then_there_is_nothing_to_do(state: State, node: Node) -> None:
     after = reached(state, node_state(state, node, None, PURGE))
@@ -158,7 +158,7 @@ def test_a_plan_leads_there_and_then_there_is_nothing_to_do(state: State, node: 
     assert restored(after) == after, "a boot unit would change a node that is right"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(fresh_states(), nodes(), nodes())
 def test_from_any_node_to_any_other(state: State, first: Node, second: Node) -> None:
     there = reached(state, node_state(state, first, None, PURGE))
