@@ -154,7 +154,7 @@ class FileChange:
 class MovePlan:
     """What a move will do, before anything is touched.
 
-    `effects`: outage ("none", "short"), dhcp, addresses, routes, services, vxlan, firewall. `files` are those that
+    `effects`: outage ("none", "short"), dhcp, addresses, routes, services, vxlan. `files` are those that
     stay after the commit, `before` is what is there now by path. `hash` is the same for the same plan.
     """
 

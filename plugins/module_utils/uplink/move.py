@@ -33,6 +33,7 @@ from ..model.names import refuse_unknown_keys
 from ..model.obstacle import WARNING, refuse
 from ..model.paths import NODE_LOCK
 from ..model.state import State
+from ..vswitch.bridges import NETDEV
 from ..vswitch.session import Session
 from . import deadman, points
 from .crossing import saved
@@ -127,7 +128,8 @@ def begin(order: Order) -> tuple[Journal, MovePlan | None]:
 def _begin(order: Order) -> tuple[Journal, MovePlan]:
     """Who calls it holds the lock of the node: two moves do not begin at once, nor a move beside another change."""
     _check_free()
-    found = _find(order.request)
+    with Session.open(order.request.ovsdb):
+        found = _find(order.request)
     if not guard_ready():
         raise RefusedError(
             "the unit podnet-guard.service, which undoes a move after a power cut, is not enabled",
@@ -204,7 +206,7 @@ def _find(request: Request) -> _Found:
     warnings = [item.text for item in standing if item.level == WARNING]
     plan = MovePlan(
         request=request,
-        effects=_effects(l3, managed),
+        effects=_effects(request, l3, managed),
         files=files,
         before={change.path: read_exact(change.path) for change in files},
         warnings=(*warnings, *_foreign_edits(request, record)),
@@ -229,15 +231,14 @@ def _persistent(request: Request, l3: L3, record: Record | None) -> tuple[Manage
     return named(record.manager), record.managed, record.restoring
 
 
-def _effects(l3: L3, managed: Managed) -> dict[str, Any]:
+def _effects(request: Request, l3: L3, managed: Managed) -> dict[str, Any]:
     return {
-        "outage": "short",
+        "outage": "short" if request.bridge.datapath_type == NETDEV else "none",
         "dhcp": "the same lease and client" if managed.get("dhcp4") or managed.get("dhcp6") else "none",
         "addresses": [item.cidr for item in l3.addresses],
         "routes": [item.text for item in l3.routes],
-        "services": [],
+        "services": [str(managed["manager"])] if managed["manager"] != "none" else [],
         "vxlan": [item.name for item in l3.vxlan],
-        "firewall": [],
     }
 
 

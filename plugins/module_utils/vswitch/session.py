@@ -191,10 +191,16 @@ class Session:
             helper.register_columns(table, [column for column in columns if column in there])
         idl = _Idl(endpoint, helper)
         try:
-            return cls(_Api(connection.Connection(idl, max(_left(deadline), 0.1))), endpoint, timeout)
+            session = cls(_Api(connection.Connection(idl, max(_left(deadline), 0.1))), endpoint, timeout)
         except (exceptions.OvsdbAppException, DeadlineExceeded) as error:
             idl.close()
             raise _unreachable(endpoint, errno.ETIMEDOUT) from error
+        if not session.read(lambda tables: len(tables[SCHEMA].rows)):  # its scripts have not come that far yet
+            session.close()
+            raise OvsdbUnavailable(
+                f"the Open vSwitch database at {endpoint} is empty", "systemctl restart openvswitch-switch"
+            )
+        return session
 
     def close(self) -> None:
         """Ends the connection. A server that is frozen is not waited for."""
