@@ -154,6 +154,8 @@ def make_bridge(node: Light) -> None:
 
 def act(node: Light, script: str, *words: str, timeout: float = 120) -> Any:
     """Runs lines of Python with the product in a node, and gives what they print as JSON."""
-    done = node.run("/usr/bin/python3", "-IS", "-c", BEGIN + textwrap.dedent(script), *words, check=False, timeout=timeout)
+    done = node.run(
+        "/usr/bin/python3", "-IS", "-c", BEGIN + textwrap.dedent(script), *words, check=False, timeout=timeout
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
