@@ -87,7 +87,7 @@ def start(words: Sequence[str], device: str, lease: str) -> None:
     write_text(lease_path(words), moved_lease(lease, device))
     command = (words[0], "-nw", *(word for word in words[1:] if word not in ("-nw", "-d", "-1")))
     if find("systemd-run") and os.path.isdir("/run/systemd/system"):
-        unit = f"podnet-dhclient{version(words)}-{device}"
+        unit = f"dhclient{version(words)}-{device}"
         manners = ("--property=Type=forking", "--property=KillSignal=SIGKILL", "--property=RemainAfterExit=no")
         command = ("systemd-run", "--quiet", "--collect", f"--unit={unit}", *manners, *command)
     run(command, timeout=20.0)

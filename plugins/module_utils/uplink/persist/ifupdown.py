@@ -113,6 +113,8 @@ class Ifupdown(Manager):
             _renewed(device, dhclient.newest(lease))
             if version == 4 and wait:
                 self._await_lease(managed, device, dhclient.lease_path(mine), lease, timeout)
+        if device == managed["device"]:
+            _forget_leases()
 
     def settle(self, managed: Managed, source: str, target: str) -> None:
         """The client's lease goes where ifupdown looks for it, and ifupdown takes note of what is up."""
