@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ansible_collections.podnet.ovs.tests.integration.echo import Seen, echo
+from ansible_collections.podnet.ovs.tests.lab import until
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Light
@@ -160,6 +161,7 @@ def test_a_move_and_the_way_back_lose_nothing(moved: Site, request: pytest.Fixtu
                 runs[direction].append(seen)
             if number % 2:  # a bridge that is there already, and one that the move makes
                 moved.node.ovs.vsctl("del-br", BRIDGE)
+                until(lambda: moved.node.run("ip", "link", "show", BRIDGE, check=False).returncode, 20, "no bridge")
     idle = {address: max(seen.flows[address].outage for seen in runs["idle"]) for address in moved.addresses}
     for what, seens in runs.items():
         for address in moved.addresses:
