@@ -83,7 +83,7 @@ SETTINGS = {
 }
 
 BEGIN = r"""
-import json, subprocess, sys
+import json, subprocess, sys, time
 sys.path.insert(0, "/opt/podnet/current/lib")
 from podnet.kernel import l3
 from podnet.kernel.l3_plan import Work, moving
@@ -103,13 +103,17 @@ def renamed(value, device):
         return [renamed(item, device) for item in value]
     return value.replace(device, "DEV") if isinstance(value, str) else value
 
+def ends(life):
+    # when a lifetime is over, by the clock; never, or long since, as it is said
+    return life + time.time() if 0 < life < 2**31 else life
+
 def state(device):
     # all that a device carries, and all of the rest of the node, with DEV for its name
     (link,) = read("addr", "show", "dev", device)
+    lives = {item["local"]: [ends(item[life]) for life in LIVES[:2]] for item in link["addr_info"]}
     routes = [item for family in ("-4", "-6") for item in read(family, "route", "show", "table", "all")]
+    lives.update({item["dst"]: [ends(item["expires"])] for item in routes if item.get("expires")})
     routes = [item for item in routes if item.get("type") not in ("multicast", "anycast")]
-    lives = {item["local"]: [item[life] for life in LIVES[:2]] for item in link["addr_info"]}
-    lives.update({item["dst"]: [item["expires"]] for item in routes if item.get("expires")})
     neighbours = [*read("neigh", "show", "nud", "permanent"), *read("neigh", "show", "proxy")]
     return {
         "lives": lives,
