@@ -29,7 +29,7 @@ OTHER_BOOT = "11111111-2222-4333-8444-555555555555"
 CLEAR = rf"rm -rf {' '.join(FOLDERS)} {DATABASE} /etc/openvswitch/.conf* /run/podnet; mkdir -p /etc/openvswitch"
 LOOK = r"""
 for top in "$@"; do [ ! -e $top ] || find $top -printf '%y %m %p\t%l\n'; done
-echo
+echo ==
 for top in "$@"; do [ ! -e $top ] || find $top -type f -exec sha256sum {} +; done
 """
 QUERY = json.dumps(
@@ -92,7 +92,7 @@ class Scratch:
 
     def files(self, *tops: str) -> dict[str, Entry]:
         """What is below some folders, as in a trace."""
-        entries, _blank, sums = self.node.run("sh", "-ec", LOOK, "sh", *tops).stdout.partition("\n\n")
+        entries, sums = self.node.run("sh", "-ec", LOOK, "sh", *tops).stdout.split("==\n")
         digests = {line[66:]: line[:64] for line in sums.splitlines()}
         kinds = {"f": "file", "l": "link", "d": "folder"}
         found = {}
