@@ -16,6 +16,9 @@ from contextlib import contextmanager, suppress
 
 from ..errors import DeadlineExceeded, PodnetError
 
+_RANDOM = 8
+"""How many letters tempfile puts at the end of a name."""
+
 
 def read_text(path: str) -> str | None:
     """The text of a file; None if there is none, or an empty one. Raises PodnetError if it cannot be read.
@@ -118,6 +121,18 @@ def remove(path: str) -> None:
         return
     except OSError as error:
         raise PodnetError(f"cannot remove {path}: {error}", _hint(error)) from error
+
+
+def sweep(path: str) -> None:
+    """Removes what a power cut or a kill in the middle of `write_text` left beside a file. Not while another writes it.
+
+    What cannot be removed stays: it is in nobody's way.
+    """
+    folder, start = os.path.dirname(path), f".{os.path.basename(path)}."
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(start) and len(name) == len(start) + _RANDOM:
+                os.unlink(os.path.join(folder, name))
 
 
 def remove_folder(path: str) -> None:

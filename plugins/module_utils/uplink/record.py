@@ -57,6 +57,7 @@ class Record:
 
     def save(self) -> None:
         """Writes it, so that it survives a loss of power. Raises PodnetError."""
+        files.sweep(self.path)
         files.write_text(self.path, json.dumps(self.to_dict(), indent=1, sort_keys=True) + "\n", 0o600)
 
     def forget(self) -> None:

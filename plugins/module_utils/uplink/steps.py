@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import DeadlineExceeded, PodnetError
 from ..kernel.datapath import detach
-from ..kernel.files import mode_of, read_exact, remove, write_text
+from ..kernel.files import mode_of, read_exact, remove, sweep, write_text
 from ..kernel.l3 import announce_device, loud, quiet, snapshot, stage, swap, wait_master
 from ..kernel.links import observe_links, wait_for_links
 from ..model.l3 import L3, Moment
@@ -206,6 +206,7 @@ def directly(work: Work) -> None:
 def put_files(changes: Iterable[FileChange]) -> None:
     """Writes and removes files; one that is as it should be is not touched. Raises PodnetError."""
     for change in changes:
+        sweep(change.path)
         if change.text is None:
             remove(change.path)
         elif (read_exact(change.path), mode_of(change.path)) != (change.text, change.mode):
