@@ -228,10 +228,10 @@ def databases(trace: Trace, moment: int) -> list[tuple[bytes | None, str]]:
     return found
 
 
-def cut(database: bytes) -> bytes:
-    """The file of a database in the middle of whose last record the power went."""
+def cut(database: bytes, kept: float = 0.5) -> bytes:
+    """The file of a database when the power went while its last record was written, of which so much is there."""
     last = database.rfind(OVSDB_MAGIC)
-    return database[: last + (len(database) - last) // 2] if last > 0 else database
+    return database[: last + int((len(database) - last) * kept)] if last > 0 else database
 
 
 def _digest(entries: Mapping[str, Entry], database: bytes | None) -> str:

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MOVE, UNBRIDGE
-from ansible_collections.podnet.ovs.tests.fault.harness import FAULT, NIC, PODNET, Subject
+from ansible_collections.podnet.ovs.tests.fault.harness import BRIDGE, FAULT, NIC, PODNET, Subject
 from ansible_collections.podnet.ovs.tests.fault.listing import Listing, listing, processes
 from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Nic, until
 
 IPV4, IPV6 = "10.77.0.0/24", "fd77::/64"
 HERE = Path(__file__).parent
+BEFORE = "before"
 
 
 def make_lan(lab: Lab, name: str = "lan", *, dhcp: bool = False) -> Lan:
@@ -70,10 +71,17 @@ def _rests(subject: Subject) -> bool:
 
 
 def references(subject: Subject) -> Mapping[str, Listing]:
-    """What the node shows at rest after a move, and after the way back, that nothing has disturbed: by direction."""
+    """What the node shows at rest: after a move, after the way back, which leaves the bridge, and BEFORE a move."""
     found = {}
     for direction in (MOVE, UNBRIDGE):
         subject.run_whole(direction)
         until(partial(_rests, subject), 40, f"the end of what {direction} has started", 0.2)
         found[direction] = listing(subject)
+    remove_bridge(subject)
+    found[BEFORE] = listing(subject)
     return found
+
+
+def remove_bridge(subject: Subject) -> None:
+    """What who has taken the NIC out does with the bridge: so the next move makes it anew."""
+    subject.node.run("ovs-vsctl", "--timeout=20", "--if-exists", "del-br", BRIDGE)

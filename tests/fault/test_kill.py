@@ -32,7 +32,14 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.move import (
 from ansible_collections.podnet.ovs.plugins.module_utils.uplink import points
 from ansible_collections.podnet.ovs.tests.fault.harness import GRACE, Move, Subject, Watch, other
 from ansible_collections.podnet.ovs.tests.fault.listing import Listing, difference, listing
-from ansible_collections.podnet.ovs.tests.fault.subjects import make_full, make_lan, make_light, references
+from ansible_collections.podnet.ovs.tests.fault.subjects import (
+    BEFORE,
+    make_full,
+    make_lan,
+    make_light,
+    references,
+    remove_bridge,
+)
 from ansible_collections.podnet.ovs.tests.lab import LabError, until
 
 if TYPE_CHECKING:
@@ -111,6 +118,8 @@ class Worker:
                 if row is None:
                     subject.run_whole(wanted)
                 else:
+                    if wanted == MOVE:
+                        remove_bridge(subject)
                     print(f"{row}: {disturb(subject, row, self._at_rest)}", flush=True)
                 self._last = wanted
             except (AssertionError, LabError, OSError, LookupError, ValueError, SubprocessError) as error:
@@ -155,7 +164,7 @@ def disturb(subject: Subject, row: Row, at_rest: Mapping[str, Listing]) -> str:
     assert state in expected, f"it ended as {state or 'nothing'}: {told(subject, move)}"
     if state != COMMITTED:
         if state == ROLLED_BACK:
-            check_at_rest(subject, at_rest[other(row.direction)], "after the kill")
+            check_at_rest(subject, at_rest[BEFORE if row.direction == MOVE else MOVE], "after the kill")
         subject.tell()
         subject.run_whole(row.direction)
     check_at_rest(subject, at_rest[row.direction], "after the same move again" if state != COMMITTED else "at the end")
