@@ -1,124 +1,32 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Echo requests at a steady rate from a LAN's gateway, and what its kernel saw of the answers, of ARP and of ND."""
+"""Echo requests at a steady rate from a LAN's gateway, and what came back, by the kernel's clock at the gateway."""
 
 from __future__ import annotations
 
-import json
+import ipaddress
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from ansible_collections.podnet.ovs.tests.lab import Lan
 
 RATE = 200
 """Requests of each family in a second."""
-
-CLIENT = r"""
-import json, os, select, signal, socket, struct, sys, time
-rate, addresses = int(sys.argv[1]), sys.argv[2:]
-SO_TIMESTAMPNS, ETH_ARP = 35, 0x0806
-ident = os.getpid() & 0xFFFF
-os.nice(-10)  # a pause of the sender is none of the network
-ended = []
-signal.signal(signal.SIGTERM, lambda *_args: ended.append(1))
-
-def checksum(data):
-    total = sum(struct.unpack("!%dH" % (len(data) // 2), data))
-    total = (total >> 16) + (total & 0xFFFF)
-    return ~(total + (total >> 16)) & 0xFFFF
-
-flows = {}
-for address in addresses:
-    six = ":" in address
-    family, protocol = (socket.AF_INET6, socket.IPPROTO_ICMPV6) if six else (socket.AF_INET, socket.IPPROTO_ICMP)
-    sock = socket.socket(family, socket.SOCK_RAW, protocol)
-    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
-    sock.setblocking(False)
-    flows[sock] = {"address": address, "six": six, "sent": [], "seen": {}, "again": 0}
-arp = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ARP))
-arp.setblocking(False)
-claims = set()  # who says that it has which address
-
-def send(flow, sock):
-    number = len(flow["sent"])
-    body = struct.pack("!HH", ident, number & 0xFFFF) + b"podnet-echo!"
-    kind = 128 if flow["six"] else 8
-    total = 0 if flow["six"] else checksum(struct.pack("!BBH", kind, 0, 0) + body)
-    flow["sent"].append(time.time())
-    try:
-        sock.sendto(struct.pack("!BBH", kind, 0, total) + body, (flow["address"], 0))
-    except OSError:
-        pass  # lost
-
-def receive(flow, sock):
-    while True:
-        try:
-            data, control, _flags, source = sock.recvmsg(2048, 128)
-        except BlockingIOError:
-            return
-        seconds, nanoseconds = struct.unpack("=qq", control[0][2][:16])
-        if not flow["six"]:
-            data = data[(data[0] & 15) * 4:]
-        if flow["six"] and data[0] == 136 and len(data) >= 32 and data[24] == 2:
-            claims.add((socket.inet_ntop(socket.AF_INET6, data[8:24]), data[26:32].hex(":")))
-        if data[0] != (129 if flow["six"] else 0) or struct.unpack_from("!H", data, 4)[0] != ident:
-            continue
-        low = struct.unpack_from("!H", data, 6)[0]
-        number = len(flow["sent"]) - 1 - ((len(flow["sent"]) - 1 - low) & 0xFFFF)
-        if number in flow["seen"]:
-            flow["again"] += 1
-        else:
-            flow["seen"][number] = seconds + nanoseconds / 1e9
-
-def hear():
-    while True:
-        try:
-            frame = arp.recv(128)
-        except BlockingIOError:
-            return
-        if frame[28:32] != bytes(4):
-            claims.add((socket.inet_ntoa(frame[28:32]), frame[22:28].hex(":")))
-
-print("ready", flush=True)
-due = time.monotonic()
-while not ended:
-    left = due - time.monotonic()
-    if left <= 0:
-        for sock, flow in flows.items():
-            send(flow, sock)
-        due = max(due + 1 / rate, time.monotonic() - 5 / rate)
-        continue
-    for sock in select.select([*flows, arp], [], [], left)[0]:
-        hear() if sock is arp else receive(flows[sock], sock)
-stop = time.monotonic() + 1
-while time.monotonic() < stop:
-    for sock in select.select([*flows, arp], [], [], 0.1)[0]:
-        hear() if sock is arp else receive(flows[sock], sock)
-found = {}
-for flow in flows.values():
-    seen = flow["seen"]
-    lost = [number for number in range(len(flow["sent"])) if number not in seen]
-    order = sorted(seen)
-    # what is between two answers, less what was between their requests beyond the rate
-    gaps = [(seen[b] - seen[a], flow["sent"][b] - flow["sent"][a]) for a, b in zip(order, order[1:])]
-    found[flow["address"]] = {
-        "sent": len(flow["sent"]), "lost": len(lost), "again": flow["again"],
-        "gap": 1000 * max(gap for gap, _sent in gaps),
-        "outage": 1000 * max(gap - max(0, sent - 1 / rate) for gap, sent in gaps),
-    }
-print(json.dumps({"flows": found, "claims": sorted(claims)}))
-"""
+_PINGS = 2
+"""ping leaves at least 10 ms between two requests, so several take turns."""
+_ARP, _IPV4, _IPV6 = b"\x08\x06", b"\x08\x00", b"\x86\xdd"
+_REQUESTS, _REPLIES, _ADVERTISEMENT = (8, 128), (0, 129), 136
 
 
 @dataclass
 class Flow:
-    """Answers of one address. `gap`: milliseconds between two of them at most; `outage`: the same, less what the sender
-    itself paused; `again`: answers that came twice.
+    """Answers of one address, and milliseconds: `gap` between two of them at most, `outage` the same less what the
+    sender itself paused beyond its rate. `again`: answers that came twice.
     """
 
     sent: int
@@ -133,25 +41,59 @@ class Seen:
     """What the gateway saw; filled when the context ends. `claims`: address and MAC of who said to have it."""
 
     flows: dict[str, Flow] = field(default_factory=dict)
-    claims: list[tuple[str, str]] = field(default_factory=list)
+    claims: set[tuple[str, str]] = field(default_factory=set)
 
 
 @contextmanager
 def echo(lan: Lan, *addresses: str) -> Iterator[Seen]:
     """Asks these addresses from the gateway while the context is open."""
-    words = ["nsenter", f"--net=/run/netns/{lan.netns}", "/usr/bin/python3", "-IS", "-c", CLIENT, str(RATE), *addresses]
     seen = Seen()
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield seen
-        process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors.decode()
-        found = json.loads(output)
-        seen.flows = {address: Flow(**flow) for address, flow in found["flows"].items()}
-        seen.claims = [(address, mac) for address, mac in found["claims"]]
-    finally:
-        process.kill()
-        process.wait()
+    with lan.capture("arp or icmp or icmp6") as capture:
+        with ExitStack() as ends:
+            for address in addresses * _PINGS:
+                words = [*lan.enter(), "ping", "-n", "-q", f"-i{_PINGS / RATE}", address]
+                ping = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+                ends.callback(ping.wait)
+                ends.callback(ping.send_signal, signal.SIGINT)
+            yield seen
+        time.sleep(1)
+    frames = capture.frames()
+    seen.claims = {claim for _time, frame in frames for claim in claims_of(frame)}
+    for address in addresses:
+        seen.flows[address] = flow_of(frames, address)
+
+
+def claims_of(frame: bytes) -> Iterator[tuple[str, str]]:
+    """The address and the MAC that the sender of ARP or of a neighbour advertisement says to have."""
+    if frame[12:14] == _ARP and frame[28:32] != bytes(4):
+        yield str(ipaddress.ip_address(frame[28:32])), frame[22:28].hex(":")
+    elif frame[12:14] == _IPV6 and frame[20] == 58 and frame[54] == _ADVERTISEMENT and frame[78:80] == b"\x02\x01":
+        yield str(ipaddress.ip_address(frame[62:78])), frame[80:86].hex(":")
+
+
+def flow_of(frames: list[tuple[float, bytes]], address: str) -> Flow:
+    """What became of the requests to an address."""
+    host = ipaddress.ip_address(address).packed
+    four = len(host) == 4
+    kind, source, target, start = (_IPV4, 26, 30, 34) if four else (_IPV6, 22, 38, 54)
+    sent: dict[bytes, float] = {}
+    back: dict[bytes, float] = {}
+    again = 0
+    for when, frame in frames:
+        if frame[12:14] != kind or frame[23 if four else 20] != (1 if four else 58):
+            continue
+        name = frame[start + 4 : start + 8]  # identifier and sequence number
+        if frame[start] in _REQUESTS and frame[target : target + len(host)] == host:
+            sent[name] = when
+        elif frame[start] in _REPLIES and frame[source : source + len(host)] == host:
+            again += name in back
+            back.setdefault(name, when)
+    answered = sorted((back[name], sent[name]) for name in sent if name in back)
+    pairs = list(zip(answered, answered[1:]))
+    return Flow(
+        sent=len(sent),
+        lost=len(sent.keys() - back.keys()),
+        again=again,
+        gap=1000 * max(after[0] - before[0] for before, after in pairs),
+        outage=1000 * max(after[0] - before[0] - max(0.0, after[1] - before[1] - 1 / RATE) for before, after in pairs),
+    )
