@@ -41,6 +41,8 @@ for device in {NIC} {BRIDGE}; do for family in ipv4 ipv6; do
 done; done
 """
 MARK = "/opt/podnet/"
+OF_DATAPATHS = ("ovs-netdev", "ovs-system")
+"""Open vSwitch's own links: made with a random MAC address whenever the first bridge is made."""
 OVS = "ovs-vsctl --timeout=10 --format=json --columns={columns} list {table}"
 TABLES = {
     "bridge": "name,datapath_type,fail_mode,other_config,external_ids",
@@ -123,7 +125,8 @@ def _network(subject: Subject) -> list[str]:
             shown = subject.node.run("ip", family, "-j", *words.split()).stdout
             lines += [f"{family} {words}: {json.dumps(_stable(row))}" for row in json.loads(shown or "[]")]
     links = json.loads(subject.node.run("ip", "-j", "link", "show").stdout)
-    return lines + [f"link {row['ifname']} {row['mtu']} {row.get('address')} {row.get('master')}" for row in links]
+    mine = [row for row in links if row["ifname"] not in OF_DATAPATHS]
+    return lines + [f"link {row['ifname']} {row['mtu']} {row.get('address')} {row.get('master')}" for row in mine]
 
 
 def _stable(value: Any) -> Any:
