@@ -26,13 +26,14 @@ SCRIPT = "/root/steps.py"
 PYTHON = ("/usr/bin/python3", "-I", SCRIPT)
 
 STEPS = r"""
-import json, subprocess, sys
+import json, subprocess, sys, time
 sys.path.insert(0, "/opt/podnet/current/lib")
 from podnet.errors import PodnetError
 from podnet.kernel import l3
 from podnet.kernel.files import remove, write_text
-from podnet.model.l3 import L3
+from podnet.model.l3 import L3, Moment
 from podnet.model.move import FileChange
+from podnet.uplink.journal import boot_id, boottime
 from podnet.uplink.persist.manager import detect, named
 
 NIC, BR, SAVED = "eth0", "br-x", "/root/saved.json"
@@ -44,7 +45,8 @@ def vsctl(*words):
 
 def saved():
     table = json.load(open(SAVED))
-    return named(table["managed"]["manager"]), table["managed"], L3.from_dict(table["l3"]), table["originals"]
+    snapshot = L3.from_dict(table["l3"]).lasting(60, Moment(boot_id(), boottime(), time.time()))
+    return named(table["managed"]["manager"]), table["managed"], snapshot, table["originals"]
 
 
 def put(changes):

@@ -245,6 +245,9 @@ def test_a_dhcp_client_goes_to_another_device() -> None:
     assert dhclient.lease_path(dhclient.volatile_words(moved)) == "/run/podnet/dhcp/dhclient.br-x.leases"
     assert dhclient.moved_lease(LEASES, "br-x").count('interface "br-x";') == 2
     assert 'default-duid "' in dhclient.moved_lease(LEASES, "br-x")
+    assert len(dhclient.leases(LEASES)) == 2
+    assert dhclient.leases(dhclient.with_newest(LEASES)) == [dhclient.newest(LEASES)]
+    assert dhclient.with_newest(LEASES).startswith("default-duid")
     lease = dhclient.newest(LEASES)
     assert (dhclient.address_of(lease), dhclient.lifetime(lease)) == ("10.0.0.6", 60)
     assert (dhclient.newest(""), dhclient.address_of(""), dhclient.lifetime("")) == ("", "", None)

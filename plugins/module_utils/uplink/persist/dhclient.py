@@ -53,9 +53,22 @@ def moved_lease(text: str, device: str) -> str:
     return re.sub(r'(?m)^(\s*interface\s+)"[^"]*"', rf'\1"{device}"', text)
 
 
+def leases(text: str) -> list[str]:
+    """The IPv4 leases of a file as their text, the newest last."""
+    return re.findall(r"(?ms)^lease \{.*?^\}\n?", text)
+
+
 def newest(text: str) -> str:
     """The newest IPv4 lease of a file as its text, "" without one."""
-    return (re.findall(r"(?ms)^lease \{.*?^\}", text) or [""])[-1]
+    return (leases(text) or [""])[-1]
+
+
+def with_newest(text: str) -> str:
+    """A file with its newest IPv4 lease only: a second one is then an answer, even if the server changed nothing."""
+    rest = text
+    for lease in leases(text)[:-1]:
+        rest = rest.replace(lease, "", 1)
+    return rest
 
 
 def address_of(lease: str) -> str:
@@ -84,7 +97,7 @@ def start(words: Sequence[str], device: str, lease: str) -> None:
 
     In a unit of its own: it must outlive its caller, and whoever ends it must not let it give its lease back.
     """
-    write_text(lease_path(words), moved_lease(lease, device))
+    write_text(lease_path(words), moved_lease(with_newest(lease), device))
     command = (words[0], "-nw", *(word for word in words[1:] if word not in ("-nw", "-d", "-1")))
     if find("systemd-run") and os.path.isdir("/run/systemd/system"):
         unit = f"dhclient{version(words)}-{device}"

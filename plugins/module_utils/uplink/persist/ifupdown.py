@@ -137,12 +137,13 @@ class Ifupdown(Manager):
     def _await_lease(self, managed: Managed, device: str, path: str, before: str, timeout: float) -> None:
         wanted = managed["address"]
         deadline = time.monotonic() + timeout
-        old = dhclient.newest(dhclient.moved_lease(before, device))
-        lease = old
-        while lease in (old, "") and time.monotonic() < deadline:
+        known = len(dhclient.leases(dhclient.with_newest(before)))
+        found: list[str] = []
+        while len(found) <= known and time.monotonic() < deadline:
             time.sleep(0.1)
-            lease = dhclient.newest(read_text(path) or "")
-        got = "" if lease == old else dhclient.address_of(lease)
+            found = dhclient.leases(read_text(path) or "")
+        lease = found[-1] if len(found) > known else ""
+        got = dhclient.address_of(lease)
         if got == wanted:
             _renewed(device, lease)
             return
