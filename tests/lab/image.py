@@ -88,7 +88,7 @@ systemctl -q mask systemd-random-seed.service systemd-update-utmp.service system
     sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
     systemd-ask-password-console.path systemd-ask-password-wall.path systemd-remount-fs.service \
     serial-getty@ttyS0.service systemd-user-sessions.service systemd-logind.service systemd-hostnamed.service \
-    ovs-record-hostname.service systemd-network-generator.service systemd-rfkill.socket uuidd.socket uuidd.service
+    systemd-network-generator.service systemd-rfkill.socket uuidd.socket uuidd.service
 systemctl -q enable lab-jobs.service
 mkdir -p /etc/systemd/system.conf.d
 printf '[Manager]\nDefaultTimeoutStartSec=300s\n' > /etc/systemd/system.conf.d/lab.conf

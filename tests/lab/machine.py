@@ -187,8 +187,9 @@ class Machine(Full):
     def reboot(self, timeout: float = 180) -> None:
         """Restarts the machine in order, and waits until it is up again."""
         before = self.boot_id()
-        self.run("systemctl", "--no-block", "reboot", check=False)  # it may end before it can say so
+        asked = self.popen("systemctl", "--no-block", "reboot")  # it may end before it can say so
         until(lambda: self.boot_id() not in ("", before), timeout, f"the restart of {self.name}")
+        asked.communicate(timeout=10)
         self.wait(timeout)
 
     def power_cut(self) -> None:
