@@ -83,7 +83,7 @@ def lan(lab: Lab) -> Lan:
 @pytest.mark.holds("two controllers at the same second with different bridge names, one killed at random")
 def test_two_controllers(lab: Lab, lan: Lan, request: pytest.FixtureRequest) -> None:
     full = bool(request.config.getoption("--full"))
-    rounds, count = (50, 3) if full else (3, 1)
+    rounds, count = (50, 3) if full else (2, 1)
     subjects = [make_full(lab, lan, f"node{number}") for number in range(count)]
     with ThreadPoolExecutor(count) as pool:
         parts = [(subject, len(range(number, rounds, count)), number) for number, subject in enumerate(subjects)]

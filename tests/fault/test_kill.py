@@ -250,7 +250,7 @@ def test_every_point_is_reached(lab: Lab, lan: Lan, datapath: str) -> None:
     "SIGKILL at every named point × {move, un-bridge} × {before, after confirm, in roll back}: light nodes"
 )
 def test_a_kill_on_light_nodes(lab: Lab, lan: Lan, datapath: str, full: bool) -> None:
-    todo = rows() if full else sample(12)
+    todo = rows() if full else sample(6)
     play(lambda name: make_light(lab, lan, name, datapath), todo, 8 if full else 3, "light")
 
 
@@ -260,7 +260,7 @@ def test_a_kill_on_light_nodes(lab: Lab, lan: Lan, datapath: str, full: bool) ->
 def test_a_kill_on_full_nodes(lab: Lab, lan: Lan, datapath: str, full: bool) -> None:
     if datapath != "netdev":
         pytest.skip("full nodes have no kernel datapath")
-    todo = rows() if full else sample(4)
+    todo = rows() if full else sample(2)
     play(lambda name: make_full(lab, lan, name), todo, 4 if full else 2, "full")
 
 

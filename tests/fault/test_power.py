@@ -178,7 +178,7 @@ def test_every_disk_that_a_power_cut_leaves(traces: list[Recorded], scratches: l
     for recorded in traces:
         found = list(crashes(recorded.trace, SEED))
         print(f"{recorded.name}: {len(recorded.trace.events)} events, {len(found)} disks")
-        chosen = found if full else chance.sample(found, min(len(found), 12))
+        chosen = found if full else chance.sample(found, min(len(found), 5))
         todo += [(recorded, crash) for crash in chosen]
     with ThreadPoolExecutor(len(scratches)) as pool:
         parts = [(scratch, todo[number :: len(scratches)], full) for number, scratch in enumerate(scratches)]
@@ -196,7 +196,7 @@ def guarded(scratch: Scratch, todo: Sequence[tuple[Recorded, Crash]], full: bool
             bridged = recorded.judge(scratch.aftermath())
             scratch.guard()  # the power may go again
             assert recorded.judge(scratch.aftermath()) == bridged, "a second guard changed its mind"
-            if bridged and further < (30 if full else 2):
+            if bridged and further < (30 if full else 1):
                 further += 1
                 scratch.ensure()
         except (AssertionError, json.JSONDecodeError) as error:
@@ -206,7 +206,7 @@ def guarded(scratch: Scratch, todo: Sequence[tuple[Recorded, Crash]], full: bool
 
 @pytest.mark.holds("power cut of a full node at random moments: reachable after boot, clean re-run")
 def test_a_node_loses_its_power(lab: Lab, lan: Lan, full: bool) -> None:
-    lose_power(make_full(lab, lan, "power"), 10 if full else 2, 6)
+    lose_power(make_full(lab, lan, "power"), 10 if full else 1, 6)
 
 
 @pytest.mark.vm

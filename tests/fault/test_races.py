@@ -117,7 +117,7 @@ def test_a_confirmation_when_the_timer_fires(lab: Lab, lan: Lan, datapath: str, 
     if datapath != "netdev":
         pytest.skip("full nodes have no kernel datapath")
     subjects = [make_full(lab, lan, f"timer{number}") for number in range(2 if full else 1)]
-    rounds = 20 if full else 2
+    rounds = 20 if full else 1
     with ThreadPoolExecutor(len(subjects)) as pool:
         parts = [(subject, rounds // len(subjects), number) for number, subject in enumerate(subjects)]
         ends = [end for some in pool.map(lambda part: against_timer(*part), parts) for end in some]
