@@ -63,7 +63,7 @@ class Capture:
                 raise LabError(f"tcpdump ended: {text}")
             return "listening on" in text
 
-        until(listening, 5, "tcpdump listens", 0.01)
+        until(listening, 30, "tcpdump listens", 0.01)
         return self
 
     def __exit__(
