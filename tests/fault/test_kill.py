@@ -105,11 +105,12 @@ class Worker:
         self._at_rest: Mapping[str, Listing] = {}
         self._last = UNBRIDGE
         self.failures: list[str] = []
+        self.stopped = False
 
     def play(self, todo: Sequence[Row]) -> None:
         """Plays all rows; what went wrong is in `failures`."""
         left = {direction: [row for row in todo if row.direction == direction] for direction in (MOVE, UNBRIDGE)}
-        while any(left.values()) and len(self.failures) < GIVE_UP:
+        while any(left.values()) and len(self.failures) < GIVE_UP and not self.stopped:
             wanted = other(self._last)
             row = left[wanted].pop(0) if left[wanted] else None
             began = time.monotonic()
@@ -211,7 +212,11 @@ def play(make: Callable[[str], Subject], todo: Sequence[Row], nodes: int, name: 
     """Spreads the rows over nodes that work side by side; most of the time is waiting for deadlines."""
     workers = [Worker(make, f"{name}{number}") for number in range(1, nodes + 1)]
     with ThreadPoolExecutor(nodes) as pool:
-        list(pool.map(lambda item: item[1].play(todo[item[0] :: nodes]), enumerate(workers)))
+        try:
+            list(pool.map(lambda item: item[1].play(todo[item[0] :: nodes]), enumerate(workers)))
+        finally:
+            for worker in workers:
+                worker.stopped = True
     failures = [text for worker in workers for text in worker.failures]
     assert not failures, f"{len(failures)} of {len(todo)} rows:\n" + "\n".join(failures)
 
