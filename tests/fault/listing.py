@@ -49,7 +49,17 @@ TABLES = {
     "port": "name,tag,trunks,vlan_mode,other_config,external_ids",
     "interface": "name,type,mtu_request,other_config,external_ids",
 }
-_VOLATILE = ("valid_life_time", "preferred_life_time", "ifindex", "expires", "used", "cache", "link_index", "flags")
+_VOLATILE = (
+    "valid_life_time",
+    "preferred_life_time",
+    "ifindex",
+    "expires",
+    "used",
+    "cache",
+    "link_index",
+    "link",
+    "flags",
+)
 
 
 def listing(subject: Subject) -> Listing:
