@@ -201,6 +201,7 @@ def guarded(scratch: Scratch, todo: Sequence[tuple[Recorded, Crash]], full: bool
                 scratch.ensure()
         except (AssertionError, json.JSONDecodeError) as error:
             failures.append(f"--- {recorded.name}: {crash}\n{error}")
+            print(failures[-1], flush=True)
     return failures
 
 
