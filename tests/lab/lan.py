@@ -146,7 +146,9 @@ class Lan:
         own = derived_mac(f"{self.lab}/{self.name}")  # it would be that of some port, and change with the ports
         self._ip("link set lo up", f"link add br0 address {own} mtu {self.mtu} type bridge mcast_snooping 0")
         if any(gateway.version == 6 for gateway in self.gateways):
-            self.run("sh", "-c", "cd /proc/sys/net/ipv6/conf/br0; echo 0 > disable_ipv6; echo 0 > accept_dad")
+            # "forwarding" is how it says of itself that it is a router (RFC 4861, 7.3.3); else hosts drop its routes
+            own_settings = "echo 0 > disable_ipv6; echo 0 > accept_dad; echo 1 > forwarding"
+            self.run("sh", "-c", f"cd /proc/sys/net/ipv6/conf/br0; {own_settings}")
         self._ip("link set br0 up", *(f"addr add {own} dev br0" for own in [*self.gateways, *self.controllers]))
         if self.dhcp:
             self.dhcp_on()
