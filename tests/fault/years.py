@@ -12,9 +12,9 @@ import time
 from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
-    from ansible_collections.podnet.ovs.tests.lab import Full, Light
+    from ansible_collections.podnet.ovs.tests.lab import Full, Light, Machine as Virtual
 
-    Machine = Union[Full, Light]
+    Machine = Union[Full, Light, Virtual]
 
 PODNET = "/opt/podnet/current/bin/podnet"
 LIMIT = 90.0
