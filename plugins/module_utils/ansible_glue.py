@@ -20,7 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .errors import OvsdbUnavailable, PodnetError
 from .model.move import CONFIRMERS, MANAGERS, TIMEOUT, MovePlan, Request, parse_probes, parse_timeout
 from .model.moves import Terms
-from .model.node import Bridge
+from .model.node import DATAPATH_TYPES, Bridge
 from .model.paths import NODE_UNIT, OVSDB, RUNTIME_LIB, UNIT_FOLDERS
 from .model.plan import FILE, Plan
 from .model.state import State
@@ -72,6 +72,7 @@ def run(
     module once more.
     """
     require_runtime(module)
+    from .kernel.machine import has_module
     from .uplink.converge import Moves, converge
 
     def assume(state: State) -> State:
@@ -79,7 +80,8 @@ def run(
         if not bridge or bridge in state.bridges:
             return state
         module.warn(f"there is no bridge {bridge} yet; this check takes it that an earlier task makes it")
-        return put_bridge(state, Bridge(bridge))
+        kind = DATAPATH_TYPES[0] if has_module("openvswitch") else DATAPATH_TYPES[1]  # no other one can be made
+        return put_bridge(state, Bridge(bridge, datapath_type=kind))
 
     try:
         moves = None
