@@ -72,8 +72,8 @@ options:
         own interface gets its addresses, routes and all else, over the SSH connection that runs on it.
       - Without consent such a NIC is refused. A NIC that carries none is not affected.
       - With O(state=absent), consent to the way back, the NIC gets the addresses before it leaves the bridge.
-      - The runtime must be on the node before, for what undoes a move must survive a reboot; the role P(podnet.ovs.runtime#role)
-        installs it.
+      - The runtime must be on the node before, for what undoes a move must survive a reboot. The role
+        P(podnet.ovs.runtime#role) installs it.
     type: bool
     default: false
 extends_documentation_fragment:
