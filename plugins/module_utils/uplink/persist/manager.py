@@ -14,7 +14,6 @@ from .base import Manager
 from .ifupdown import Ifupdown
 from .netplan import GENERATED, Netplan
 from .networkd import Networkd
-from .networkd_state import link_state
 from .nobody import Nobody
 from .processes import processes
 
@@ -54,7 +53,7 @@ def detect(nic: str, wanted: str = "auto") -> Manager:
 def _claiming(nic: str) -> list[str]:
     found = []
     if networkd.claims(nic):
-        found.append("netplan" if link_state(nic).file.startswith(GENERATED) else "networkd")
+        found.append("netplan" if networkd.site_file(nic).startswith(GENERATED) else "networkd")
     if ifupdown.claims(nic):
         found.append("ifupdown")
     if networkmanager.claims(nic):

@@ -26,7 +26,7 @@ from .addresses import addresses, interface_ids, mac
 from .base import Managed, Manager
 from .cloud_init import cloud_init_files
 from .command import run, tried
-from .networkd_state import OURS, LinkState, config_files, daemon, file_for, link_state, names_only
+from .networkd_state import OURS, config_files, daemon, file_for, link_state, names_only
 from .processes import kill
 from .sections import parse
 
@@ -48,7 +48,7 @@ class Networkd(Manager):
     def describe(self, nic: str) -> dict[str, Any]:
         """The text of the NIC's file with its drop-ins, and the identity towards DHCP and routers that is in use."""
         state = link_state(nic)
-        path = self._file_of(nic, state)
+        path = site_file(nic)
         text = "\n".join(read_text(part) or "" for part in (path, *config_files(path)))
         texts.check_text(text, nic)
         asks = texts.method(text)
@@ -141,19 +141,6 @@ class Networkd(Manager):
         if gone:
             raise PodnetError(f"{target} lost {', '.join(gone)} when systemd-networkd read its files anew")
 
-    def _file_of(self, nic: str, state: LinkState) -> str:
-        if os.path.basename(state.file).startswith(OURS) or not os.path.exists(state.file):
-            found = file_for(nic, mac(nic))
-            if found is None:
-                raise RefusedError(
-                    f"the file by which systemd-networkd configures {nic}, {state.file or 'unknown'}, is gone",
-                    "put it back, or run networkctl reload",
-                )
-            return found
-        if os.path.basename(state.file) < "0-podnet-use":
-            raise RefusedError(f"{state.file} sorts before any file that could replace it", "give it a name like 10-…")
-        return state.file
-
     @contextlib.contextmanager
     def _own_file(self, managed: Managed, device: str) -> Iterator[None]:
         """For the way back, when nothing but the site's own file speaks for the NIC: one that drops nothing.
@@ -196,6 +183,25 @@ class Networkd(Manager):
 def claims(nic: str) -> bool:
     """Whether networkd configures the NIC."""
     return daemon() is not None and link_state(nic).managed
+
+
+def site_file(nic: str) -> str:
+    """The site's own file for a NIC that networkd configures, also while one of this program is in its place.
+
+    Raises RefusedError if there is none, or none that another could come before.
+    """
+    used = link_state(nic).file
+    path = used
+    if os.path.basename(used).startswith(OURS) or not os.path.exists(used):
+        path = file_for(nic, mac(nic)) or ""
+    if not path:
+        raise RefusedError(
+            f"the file by which systemd-networkd configures {nic}, {used or 'unknown'}, is gone",
+            "put it back, or run networkctl reload",
+        )
+    if os.path.basename(path) < "0-podnet-use":
+        raise RefusedError(f"{path} sorts before any file that could replace it", "give it a name like 10-…")
+    return path
 
 
 def _start_again() -> None:

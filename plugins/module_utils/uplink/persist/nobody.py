@@ -25,7 +25,15 @@ class Nobody(Manager):
 
     def describe(self, nic: str) -> dict[str, Any]:
         """Only that nobody manages it; router advertisements are the kernel's own."""
-        return {"manager": self.name, "device": nic, "kind": "static", "dhcp4": False, "dhcp6": False, "ra": False}
+        return {
+            "manager": self.name,
+            "device": nic,
+            "kind": "static",
+            "dhcp4": False,
+            "dhcp6": False,
+            "ra": False,
+            "files": [],
+        }
 
     def files(self, managed: Managed, l3: L3, source: str, target: str) -> tuple[FileChange, ...]:
         """The bridge keeps its MAC address; all else comes from the record of the move."""
