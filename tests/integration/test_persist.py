@@ -200,7 +200,8 @@ class Site:
         """What the site and the product have written of the network."""
         folders = "/etc/systemd /etc/network /etc/netplan /etc/dhcp /run/systemd/network /run/systemd/networkd.conf.d"
         script = f"find {folders} -type f -exec sha256sum {{}} + 2> /dev/null || true"
-        return dict(reversed(line.split()) for line in self.node.sh(script).stdout.splitlines())
+        rows = (line.split() for line in self.node.sh(script).stdout.splitlines())
+        return {path: digest for digest, path in rows}
 
     def answers(self, address: str) -> bool:
         """Whether an address answers the gateway."""
