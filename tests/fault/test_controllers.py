@@ -97,6 +97,10 @@ def play(subject: Subject, rounds: int, number: int) -> list[str]:
     return [one_round(subject, chance) for _round in range(rounds)]
 
 
+PACE = 60.0
+"""Seconds that a confirmed move may take for its files on a busy machine. The node is reached all the while."""
+
+
 def one_round(subject: Subject, chance: random.Random) -> str:
     """Two begin, one is killed, the node comes to rest: on one bridge, or on its NIC as before."""
     wanted = [("control-a", "br-a"), ("control-b", "br-b")]
@@ -110,7 +114,7 @@ def one_round(subject: Subject, chance: random.Random) -> str:
         end = max(controller.move.deadline for controller in controllers) + GRACE
         until(
             lambda: all(subject.over(controller.move) for controller in controllers),
-            max(end - time.monotonic(), 0.1),
+            max(end - time.monotonic(), 0.1) + PACE,
             f"the end of both moves: {results}",
         )
         time.sleep(1)
@@ -123,7 +127,7 @@ def one_round(subject: Subject, chance: random.Random) -> str:
         if said["result"] in ("busy", "refused"):
             other_name = next(name for name, _bridge in wanted if name != controller.name)
             assert other_name in json.dumps(said["answer"]), f"the holder is not named: {said}"
-        if said["result"] not in ("killed", "busy", "refused"):
+        if said["result"] not in ("killed", "busy", "refused", "unreachable"):  # the last one claims nothing
             assert said["result"] == states[controller.bridge], f"{said} and {states}"
     if winners:
         subject.run_whole(UNBRIDGE, bridge=winners[0])

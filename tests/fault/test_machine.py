@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.vm
 
 
+@pytest.mark.full
 @pytest.mark.holds("five of the kills on the kernel datapath")
 def test_kills_on_a_stock_kernel(lab: Lab) -> None:
     done = lab.vm().pytest("-q", "-s", "--durations=5", "tests/fault/test_kill.py", "-k", "five", timeout=1200)
