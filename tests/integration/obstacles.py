@@ -75,7 +75,7 @@ def ask(node: Light, wanted: dict[str, Any], visit: str = "") -> Answer:
     written = set(listing(node).splitlines()) ^ set(before.splitlines())
     assert not written, f"something was written: {written}"
     answer = json.loads(done.stdout)
-    rows = [(level, text, hint) for level, text, hint in answer["found"]]
+    rows = [tuple(row) for row in answer["found"]]
     assert all(text for _level, text, _hint in rows)
     assert all(hint for level, _text, hint in rows if level == "blocking"), "a refusal without a way out"
     return Answer(tuple(rows), answer["seconds"])

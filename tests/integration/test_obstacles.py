@@ -284,9 +284,8 @@ def test_a_rule_of_iptables_and_its_way_out(node: Light, datapath: str, tool: st
 
 
 def test_a_zone_of_firewalld(node: Light, datapath: str) -> None:
-    chains = "nft add table inet firewalld; nft add chain inet firewalld filter_INPUT_ZONES;"
-    for zone in ("public", "trusted"):
-        chains += f"nft add chain inet firewalld filter_IN_{zone};"
+    names = ("filter_INPUT_ZONES", "filter_IN_public", "filter_IN_trusted")
+    chains = "nft add table inet firewalld; " + " ".join(f"nft add chain inet firewalld {name};" for name in names)
     make = f"{chains} nft add rule inet firewalld filter_INPUT_ZONES iifname eth0 goto filter_IN_trusted;"
     default = "nft add rule inet firewalld filter_INPUT_ZONES goto filter_IN_{}"
     with made(node, f"{make} {default.format('public')}", "nft delete table inet firewalld"):

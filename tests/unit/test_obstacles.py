@@ -58,16 +58,16 @@ def of(found: object, level: str = BLOCKING) -> list[str]:
 
 
 NFT = """table inet filter {{ # handle 5
-	set lan {{ # handle 2
-		type ifname
-		elements = {{ "lo",
-			"eth0" }}
-	}}
+\tset lan {{ # handle 2
+\t\ttype ifname
+\t\telements = {{ "lo",
+\t\t\t"eth0" }}
+\t}}
 
-	chain input {{ # handle 1
-		type filter hook input priority filter; policy drop;
-		{rules}
-	}}
+\tchain input {{ # handle 1
+\t\ttype filter hook input priority filter; policy drop;
+\t\t{rules}
+\t}}
 }}
 """
 
