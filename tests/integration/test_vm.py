@@ -54,6 +54,7 @@ def test_links_that_a_stock_kernel_has(vm: Vm, chosen: str) -> None:
     passes(vm, "tests/integration/test_obstacles.py", "-k", chosen)
 
 
+@pytest.mark.full
 @pytest.mark.holds("packets lost on the kernel datapath (vm), TCP session kept; un-bridge the same")
 def test_a_move_loses_nothing_on_a_stock_kernel(vm: Vm, request: pytest.FixtureRequest) -> None:
     tier = ["--full"] if request.config.getoption("--full") else []
