@@ -34,6 +34,8 @@ class Flow:
     again: int
     gap: float
     outage: float
+    lost_at: list[float]
+    """Seconds of the epoch"""
 
 
 @dataclass
@@ -93,6 +95,7 @@ def flow_of(frames: list[tuple[float, bytes]], address: str) -> Flow:
     return Flow(
         sent=len(sent),
         lost=len(sent.keys() - back.keys()),
+        lost_at=[when for name, when in sent.items() if name not in back],
         again=again,
         gap=1000 * max(after[0] - before[0] for before, after in pairs),
         outage=1000 * max(after[0] - before[0] - max(0.0, after[1] - before[1] - 1 / RATE) for before, after in pairs),

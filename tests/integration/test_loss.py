@@ -31,10 +31,10 @@ BEYOND = 20.0
 IDLE_SECONDS = 4.0
 
 MOVER = """
-import hashlib, json, sys
+import hashlib, json, sys, time
 sys.path.insert(0, "/opt/podnet/current/lib")
 from podnet.model.move import APPLIED, COMMITTING
-from podnet.uplink import deadman
+from podnet.uplink import deadman, points
 from podnet.uplink.commit import finish
 from podnet.uplink.move import Order, begin
 from podnet.uplink.steps import forward
@@ -45,6 +45,8 @@ deadman.arm = deadman.start = deadman.disarm = lambda *_args: None
 opened = Session.open
 Session.open = lambda endpoint="unix:/run/openvswitch/db.sock", timeout=0: opened(endpoint, 60)
 Session.open().close()
+reached = []
+points.reached = lambda point: reached.append([time.time(), point])
 print("ready", flush=True)
 for number, direction in enumerate(sys.stdin):
     bridge = {"name": "br-x", "datapath_type": "system", "uplinks": [{"name": "eth0", "move": True}]}
@@ -54,7 +56,8 @@ for number, direction in enumerate(sys.stdin):
     journal, _plan = begin(Order.parse(json.dumps(order)))
     journal = forward(journal, lambda _journal: None)
     finish(journal.advance(COMMITTING, (APPLIED,)))
-    print("done", flush=True)
+    print(json.dumps(reached), flush=True)
+    reached.clear()
 """
 """Carries out moves with the steps of the product, from the plan to the files, and without its timers."""
 
@@ -97,19 +100,21 @@ class Site:
         self.addresses = [str(address.ip) for address in node.ports[NIC].addresses]
         python = ("/usr/bin/python3", "-IS", "-c")
         self._mover = node.popen(*python, MOVER, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        self._expect(b"ready\n")
+        assert self._line() == b"ready\n"
 
-    def move(self, direction: str) -> None:
-        """Carries out a move or the way back."""
+    def move(self, direction: str) -> list[tuple[float, str]]:
+        """Carries out a move or the way back, and gives when it reached which point."""
         assert self._mover.stdin is not None
         self._mover.stdin.write(direction.encode() + b"\n")
         self._mover.stdin.flush()
-        self._expect(b"done\n")
+        return [(when, point) for when, point in json.loads(self._line() or "[]")]
 
-    def _expect(self, line: bytes) -> None:
+    def _line(self) -> bytes:
         assert self._mover.stdout is not None and self._mover.stderr is not None
-        if self._mover.stdout.readline() != line:
+        line = self._mover.stdout.readline()
+        if not line:
             raise AssertionError(self._mover.stderr.read().decode())
+        return line
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +128,12 @@ def moved(lab: Lab, datapath: str) -> Site:
     node = lab.light("n1", nics=[Nic(NIC, lan, "static")], datapath=datapath)
     node.install_runtime()
     return Site(lan, node)
+
+
+def where(reached: list[tuple[float, str]], when: float) -> str:
+    """After which point that was, and by how many milliseconds."""
+    before = [(point, when - then) for then, point in reached if then <= when]
+    return f"{before[-1][0]}+{1000 * before[-1][1]:.0f}" if before else "before it began"
 
 
 @contextmanager
@@ -161,9 +172,12 @@ def test_a_move_and_the_way_back_lose_nothing(moved: Site, request: pytest.Fixtu
             runs["idle"].append(seen)
             for direction in ("move", "unbridge"):
                 with echo(moved.lan, *moved.addresses) as seen:
-                    moved.move(direction)
+                    reached = moved.move(direction)
                     time.sleep(0.5)
                 runs[direction].append(seen)
+                print(
+                    direction, number, [where(reached, when) for flow in seen.flows.values() for when in flow.lost_at]
+                )
             if number % 2:  # a bridge that is there already, and one that the move makes
                 moved.node.ovs.vsctl("del-br", BRIDGE)
                 until(lambda: moved.node.run("ip", "link", "show", BRIDGE, check=False).returncode, 20, "no bridge")

@@ -23,6 +23,7 @@ from ..model.move import APPLIED, ARMED, CUTOVER, MOVE, PREPARED, FileChange, Re
 from ..model.plan import DATABASE_KINDS, Operation, plan_between
 from ..model.state import State
 from ..vswitch.bridges import NETDEV, change_switch, check_switch
+from ..vswitch.foresee import foresee_port
 from ..vswitch.session import Session
 from . import points
 from .carried import check_carried, lacking
@@ -229,10 +230,12 @@ def _make_bridge(session: Session, work: Work) -> None:
 def _to_bridge(session: Session, work: Work, l3: L3, wish: Callable[[State], State], point: str) -> None:
     """First the port, then the routes: what arrives goes to the bridge, and what leaves goes by the NIC until then."""
     nic, bridge = work.request.nic, work.request.bridge.name
-    operations = change(session, wish, wait=work.userspace)
     if work.userspace:
+        operations = change(session, wish)
         session.ports_ready([nic], SECONDS)
     else:
+        # until ovs-vswitchd is done it drops what leaves by the bridge, so the routes stay where they are
+        operations = change(session, wish, lambda: foresee_port(bridge))
         _wait_enslaved(session, nic)
     points.reached(point)
     swap(l3, nic, bridge)
@@ -260,10 +263,17 @@ def _wait_enslaved(session: Session, nic: str) -> None:
         raise
 
 
-def change(session: Session, wish: Callable[[State], State], wait: bool = True) -> list[Operation]:
-    """Makes the database what the wish makes of it, in one transaction, and gives what was done. Raises PodnetError."""
+def change(
+    session: Session, wish: Callable[[State], State], just_before: Callable[[], object] | None = None
+) -> list[Operation]:
+    """Makes the database what the wish makes of it, in one transaction, and gives what was done. Raises PodnetError.
+
+    `just_before`: called right before the transaction, if there is one.
+    """
     state = observe(session)
     operations = [step for step in plan_between(state, wish(state)).operations if step.kind in DATABASE_KINDS]
     if operations:
-        change_switch(session, operations, SECONDS, wait)
+        if just_before is not None:
+            just_before()
+        change_switch(session, operations, SECONDS)
     return operations
