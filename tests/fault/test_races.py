@@ -45,7 +45,6 @@ class Racer:
     """A process in a node that does what it is told at the moment it is told."""
 
     def __init__(self, subject: Subject) -> None:
-        subject.node.write("/opt/racer.py", Path(__file__).with_name("racer.py").read_bytes())
         lib = "/opt/podnet/current/lib"
         words = ["/usr/bin/python3", "-IS", "/opt/racer.py", lib]
         self._process = subprocess.Popen(
@@ -89,6 +88,7 @@ def test_of_two_processes_exactly_one_wins(lab: Lab, lan: Lan, datapath: str, fu
     subject = make_light(lab, lan, "journal", datapath)
     subject.node.write("/opt/request.json", json.dumps(subject.request(MOVE, 60)))
     chance = random.Random(SEED)
+    subject.node.write("/opt/racer.py", Path(__file__).with_name("racer.py").read_bytes())
     first, second = Racer(subject), Racer(subject)
     ends: Counter[str] = Counter()
     for number in range(rounds):
