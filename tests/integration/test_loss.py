@@ -107,7 +107,7 @@ class Site:
         assert self._mover.stdin is not None
         self._mover.stdin.write(direction.encode() + b"\n")
         self._mover.stdin.flush()
-        return [(when, point) for when, point in json.loads(self._line() or "[]")]
+        return [tuple(row) for row in json.loads(self._line() or "[]")]
 
     def _line(self) -> bytes:
         assert self._mover.stdout is not None and self._mover.stderr is not None
