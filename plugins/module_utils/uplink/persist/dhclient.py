@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ...kernel.files import read_text, write_text
-from .command import find, run
+from .command import find, run, tried
 from .processes import Process, kill, processes
 
 RUN = "/run/podnet/dhcp"
@@ -102,5 +102,6 @@ def start(words: Sequence[str], device: str, lease: str) -> None:
     if find("systemd-run") and os.path.isdir("/run/systemd/system"):
         unit = f"dhclient{version(words)}-{device}"
         manners = ("--property=Type=forking", "--property=KillSignal=SIGKILL", "--property=RemainAfterExit=no")
+        tried(["systemctl", "--no-ask-password", "stop", f"{unit}.service"])  # one that was killed may not be gone yet
         command = ("systemd-run", "--quiet", "--collect", f"--unit={unit}", *manners, *command)
     run(command, timeout=20.0)
