@@ -167,7 +167,7 @@ WantedBy=multi-user.target
 """
 """What the product's own unit does for the NIC at boot."""
 
-SAMPLE = [("networkd", "bookworm", "dhcp"), ("ifupdown", "bookworm", "dhcp")]
+SAMPLE = [("networkd", "bookworm", "dhcp")]
 ROWS = [
     (manager, suite, mode)
     for manager in ("networkd", "netplan", "ifupdown", "none")
