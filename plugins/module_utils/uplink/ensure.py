@@ -7,10 +7,9 @@ database. What is there is left as it is; what is missing comes from node.json, 
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
-from ..errors import OvsdbUnavailable, PodnetError, RefusedError
+from ..errors import PodnetError, RefusedError
 from ..kernel import sysctls
 from ..kernel.files import read_text
 from ..kernel.l3 import missing, quiet, stage, swap
@@ -52,7 +51,7 @@ def ensure(instance: str) -> str:
     wait_for_links([record.nic], _NIC_SECONDS)
     l3 = L3.from_dict(record.l3)
     request = _request(record)
-    with _patiently(request.ovsdb) as session:
+    with Session.await_server(request.ovsdb, _DATABASE_SECONDS) as session:
         done = _make(session, request, record, l3)
         session.ports_ready([record.nic, bridge], _SWITCH_SECONDS)
     wait_for_links([bridge], _SWITCH_SECONDS)
@@ -119,14 +118,3 @@ def _declared(record: Record) -> Bridge | None:
         return None
     own = tuple(item for item in bridge.interfaces if item.name == bridge.name)
     return replace(bridge, uplinks=uplinks, interfaces=own)
-
-
-def _patiently(endpoint: str) -> Session:
-    deadline = time.monotonic() + _DATABASE_SECONDS
-    while True:
-        try:
-            return Session.open(endpoint)
-        except OvsdbUnavailable:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.2)

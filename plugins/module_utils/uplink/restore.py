@@ -9,10 +9,9 @@ it does not.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from ..errors import DeadlineExceeded, OvsdbUnavailable
+from ..errors import DeadlineExceeded
 from ..kernel.files import locked
 from ..kernel.links import wait_for_links
 from ..model.paths import NODE_LOCK, OVSDB
@@ -37,7 +36,7 @@ def restore(endpoint: str = OVSDB, timeout: float = 30.0) -> Report:
     Waits up to `timeout` seconds for the database, and as long again for links that are not there yet.
     Raises OvsdbUnavailable, KernelError, DeadlineExceeded while another run changes the node.
     """
-    with locked(NODE_LOCK, timeout), _patiently(endpoint, timeout) as session:
+    with locked(NODE_LOCK, timeout), Session.await_server(endpoint, timeout) as session:
         names = marked_interfaces(observe(session))
         missing: tuple[str, ...] = ()
         try:
@@ -48,14 +47,3 @@ def restore(endpoint: str = OVSDB, timeout: float = 30.0) -> Report:
         operations = plan_between(state, restored(state)).operations
         apply_links(operations, timeout)
         return Report(operations, missing)
-
-
-def _patiently(endpoint: str, timeout: float) -> Session:
-    deadline = time.monotonic() + timeout
-    while True:
-        try:
-            return Session.open(endpoint)
-        except OvsdbUnavailable:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(0.2)

@@ -41,6 +41,7 @@ else:
 T = TypeVar("T")
 
 SCHEMA = "Open_vSwitch"
+_AGAIN = 0.2
 COLUMNS = {
     "Open_vSwitch": ["bridges", "next_cfg", "cur_cfg", "ovs_version", "datapath_types", "external_ids", "other_config"],
     "Bridge": [
@@ -201,6 +202,18 @@ class Session:
                 f"the Open vSwitch database at {endpoint} is empty", "systemctl restart openvswitch-switch"
             )
         return session
+
+    @classmethod
+    def await_server(cls, endpoint: str, timeout: float) -> Session:
+        """The same, asking again until the server is there. Raises OvsdbUnavailable after `timeout`."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return cls.open(endpoint)
+            except OvsdbUnavailable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_AGAIN)
 
     def close(self) -> None:
         """Ends the connection. A server that is frozen is not waited for."""
