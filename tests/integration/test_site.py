@@ -9,24 +9,17 @@ The tests of this file follow one another on the same two nodes.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from ansible_collections.podnet.ovs.tests.integration.controller import Controller, Run
 from ansible_collections.podnet.ovs.tests.lab import Full, Lab, Nic
 
-COLLECTION = Path(__file__).absolute().parents[2]
-BIN = Path(sys.executable).parent
 PLACES = "/etc /opt /usr/local /var/lib/dpkg /var/lib/podnet"
-PLAYBOOK_SECONDS = 240.0
 
 VARIABLES = {
     "podnet_bridges": [
@@ -56,99 +49,31 @@ def of_host(number: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a playbook did: its exit status, its text, and the objects that it changed or would change, by host."""
-
-    code: int
-    text: str
-    objects: frozenset[tuple[str, str]]
-
-    def recap(self) -> dict[str, dict[str, int]]:
-        """The numbers of each host."""
-        lines = re.findall(r"^(\S+)\s+: (ok=.*)$", self.text, re.M)
-        return {host: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", numbers)} for host, numbers in lines}
-
-    def changed(self) -> int:
-        """How many tasks changed something, on all hosts."""
-        return sum(numbers["changed"] for numbers in self.recap().values())
-
-
-def objects_of(result: dict[str, Any]) -> Iterator[str]:
-    """What a changed result touches, by name."""
-    for step in result.get("operations", []):
-        yield step if isinstance(step, str) else f"{step['kind']} {step['name']} {step['action']}"
-    named = [result[key] for key in ("_ansible_item_label", "path", "name") if isinstance(result.get(key), str)]
-    yield from named[:1]
-    if "openvswitch-switch" in f"{result.get('msg', '')} {result.get('stdout', '')}":
-        yield "package openvswitch-switch"
-
-
-@dataclass(frozen=True)
 class Site:
     """Two nodes, and a controller that has the installed collection only."""
 
     lab: Lab
     n1: Full
     n2: Full
-    folder: Path
+    controller: Controller
 
     @property
     def nodes(self) -> tuple[Full, Full]:
         """Both."""
         return self.n1, self.n2
 
+    @property
+    def folder(self) -> Path:
+        """Where the controller works."""
+        return self.controller.folder
+
     def play(self, playbook: str, *words: str) -> Run:
         """Runs a playbook of the collection."""
-        collected = self.folder / "collected"
-        collected.write_text("", encoding="utf-8")
-        env = {
-            **environment(self.folder),
-            "ANSIBLE_CALLBACK_PLUGINS": str(self.folder / "callbacks"),
-            "ANSIBLE_CALLBACKS_ENABLED": "collect",
-            "PODNET_COLLECT": str(collected),
-        }
-        command = [
-            str(BIN / "ansible-playbook"),
-            "-i",
-            str(self.folder / "inventory"),
-            f"podnet.ovs.{playbook}",
-            *words,
-        ]
-        done = subprocess.run(
-            command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=PLAYBOOK_SECONDS, check=False
-        )
-        rows = [json.loads(line) for line in collected.read_text(encoding="utf-8").splitlines()]
-        found = frozenset((row["host"], thing) for row in rows for thing in objects_of(row["result"]))
-        return Run(done.returncode, done.stdout + done.stderr, found)
+        return self.controller.play(playbook, *words)
 
     def good(self, playbook: str, *words: str) -> Run:
         """The same, and it must succeed."""
-        run = self.play(playbook, *words)
-        assert run.code == 0, run.text
-        return run
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """A controller's: of all collections only those under `folder`."""
-    return {
-        **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHON"))},
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "PWD": str(folder),
-        "LC_ALL": "C.UTF-8",
-        "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
-        "ANSIBLE_NOCOLOR": "1",
-    }
-
-
-def install(folder: Path) -> None:
-    """Builds the collection's archive and installs it: what a user has."""
-    env = environment(folder)
-    galaxy = [str(BIN / "ansible-galaxy"), "collection"]
-    build = [*galaxy, "build", "--output-path", str(folder)]
-    subprocess.run(build, cwd=COLLECTION, env=env, check=True, capture_output=True, timeout=120)
-    (built,) = folder.glob("podnet-ovs-*.tar.gz")
-    words = [*galaxy, "install", "--offline", str(built), "-p", str(folder / "collections")]
-    subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True, timeout=120)
+        return self.controller.good(playbook, *words)
 
 
 @pytest.fixture(name="site", scope="module")
@@ -160,18 +85,10 @@ def _site(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Site:
         lab.full(name, suite=suite, nics=[Nic("eth0", lan, "static"), Nic("eth1", trunk)], wait=False)
         for name, suite in (("n1", "bookworm"), ("n2", "trixie"))
     ]
-    install(folder)
-    (folder / "callbacks").mkdir()
-    source = COLLECTION / "tests" / "integration" / "callbacks" / "collect.py"
-    (folder / "callbacks" / "collect.py").write_bytes(source.read_bytes())
     for node in nodes:
         node.wait()
-    (folder / "inventory").mkdir()
-    (folder / "inventory" / "lab.yml").symlink_to(lab.inventory())
     hosts = {"n1": of_host(11), "n2": of_host(12)}
-    mine = {"nodes": {"vars": VARIABLES, "hosts": hosts}}
-    (folder / "inventory" / "site.yml").write_text(yaml.safe_dump(mine), encoding="utf-8")
-    return Site(lab, nodes[0], nodes[1], folder)
+    return Site(lab, nodes[0], nodes[1], Controller.make(folder, lab.inventory(), VARIABLES, hosts))
 
 
 def files_of(node: Full) -> str:
