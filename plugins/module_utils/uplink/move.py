@@ -278,3 +278,4 @@ def _clear_interrupted() -> None:
         if journal.state == PLANNED:
             with suppress(Lost):
                 journal.advance(ROLLED_BACK, (PLANNED,), reason="its beginning was interrupted")
+                deadman.disarm(journal)

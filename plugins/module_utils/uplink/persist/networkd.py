@@ -102,12 +102,19 @@ class Networkd(Manager):
 
     def take(self, managed: Managed, l3: L3, device: str, timeout: float, wait: bool = True) -> None:
         """Lets networkd have the device; see `Manager.take`."""
-        remove(texts.HOLD)
+        held = os.path.exists(texts.HOLD)
         if daemon() is None:
+            remove(texts.HOLD)
             return
-        with self._own_file(managed, device):
-            run(["networkctl", "reload"])
-            _until(lambda: link_state(device).managed, f"systemd-networkd takes {device}")
+        if held and link_state(device).managed:  # it was told to let go, and has not read it
+            _start_again()
+            _until(lambda: not link_state(device).managed, f"systemd-networkd leaves {device} alone")
+        # What it has never let go of stays untouched: with another file it would take the addresses off and begin anew.
+        if not link_state(device).managed:
+            with self._own_file(managed, device):
+                remove(texts.HOLD)
+                run(["networkctl", "reload"])
+                _until(lambda: link_state(device).managed, f"systemd-networkd takes {device}")
         if not wait:
             return
         deadline = time.monotonic() + timeout
