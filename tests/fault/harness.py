@@ -25,7 +25,7 @@ from typing import Any, Union
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import COMMITTED, MOVE, OPEN, ROLLED_BACK, UNBRIDGE
 from ansible_collections.podnet.ovs.plugins.module_utils.model.paths import UPLINK
 from ansible_collections.podnet.ovs.tests.lab import Full, Lan, Light, Machine, until
-from ansible_collections.podnet.ovs.tests.lab.proc import Result
+from ansible_collections.podnet.ovs.tests.lab.proc import PATIENCE, Result
 
 NIC, BRIDGE = "eth0", "br-x"
 PODNET = "/opt/podnet/current/bin/podnet"
@@ -181,6 +181,7 @@ class Subject:
 
     def run_whole(self, direction: str, timeout: int = 60, bridge: str = BRIDGE) -> Move:
         """A move that nothing disturbs, to its end. Raises AssertionError if it does not get there."""
+        timeout = round(timeout * PATIENCE)
         move, begun = self.begin(direction, timeout, bridge)
         assert begun.returncode == 0, f"begin {direction}: {begun.stdout}{begun.stderr}"
         state = self.wait_for(move, "applied", ROLLED_BACK, seconds=timeout)

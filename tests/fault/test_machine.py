@@ -18,6 +18,6 @@ pytestmark = pytest.mark.vm
 @pytest.mark.full
 @pytest.mark.holds("five of the kills on the kernel datapath")
 def test_kills_on_a_stock_kernel(lab: Lab) -> None:
-    done = lab.vm().pytest("-q", "-s", "--durations=5", "tests/fault/test_kill.py", "-k", "five", timeout=1200)
+    done = lab.vm().pytest("-q", "-s", "--durations=5", "tests/fault/test_kill.py", "-k", "five", timeout=2700)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)

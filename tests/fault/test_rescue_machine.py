@@ -21,7 +21,7 @@ pytestmark = pytest.mark.vm
 @pytest.mark.full
 def test_rescues_on_a_stock_kernel(lab: Lab) -> None:
     words = ["tests/fault/test_rescue.py", "--full", "-k", "whatever_is_dead or hangs or is_lost"]
-    done = lab.vm().pytest("-q", "--durations=5", *words, timeout=1500)
+    done = lab.vm().pytest("-q", "--durations=5", *words, timeout=2700)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -28,6 +28,9 @@ PLAIN = {
 }
 """The environment that a command in a node gets: nothing of the developer's shell."""
 
+PATIENCE = float(os.environ.get("PODNET_PATIENCE") or 1)
+"""How many times longer a command may take than on a machine that is not emulated. What is promised stays the same."""
+
 Data = Union[str, bytes, None]
 Result = subprocess.CompletedProcess[str]
 T = TypeVar("T")
@@ -64,11 +67,12 @@ def run(
 
     Output is text with its line ends; bytes that are not UTF-8 come back with `.encode("utf-8", "surrogateescape")`.
     Raises CommandFailed on a status other than 0 (unless `check` is false) and subprocess.TimeoutExpired after
-    `timeout` seconds.
+    `timeout` seconds, in an emulated machine after PATIENCE times as many.
     """
     words = [str(word) for word in argv]
     data = to_bytes(input)
-    done = subprocess.run(words, input=data, capture_output=True, timeout=timeout, env=env, cwd=cwd, check=False)
+    limit = timeout * PATIENCE
+    done = subprocess.run(words, input=data, capture_output=True, timeout=limit, env=env, cwd=cwd, check=False)
     out, err = (output.decode("utf-8", "surrogateescape") for output in (done.stdout, done.stderr))
     result = subprocess.CompletedProcess(words, done.returncode, out, err)
     if check and result.returncode:

@@ -147,6 +147,7 @@ class Vm:
         """Runs tests of the tree in the machine, on the kernel datapath; paths are those of the collection."""
         script = f'cd "$1"; shift; exec {shlex.quote(sys.executable)} -m pytest -p no:cacheprovider "$@"'
         env = {"PYTHONPATH": str(TREE), "PODNET_DEV": str(STATE), "PYTHONDONTWRITEBYTECODE": "1"}
+        env["PODNET_PATIENCE"] = "4"
         env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # importing plugins takes longer there than many a test
         argv = ["sh", "-ec", script, "sh", str(COLLECTION), "--datapath=system", *words]
         return self.run(*argv, check=False, timeout=timeout, env=env)
