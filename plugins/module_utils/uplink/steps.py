@@ -98,7 +98,7 @@ def forward(journal: Journal, arm: Callable[[Journal], None]) -> Journal:
     work = Work.of(journal)
     put_files(work.volatile)
     points.reached("files-volatile")
-    with Session.open(request.ovsdb) as session:
+    with Session.open(request.ovsdb, SECONDS) as session:
         if request.direction == MOVE:
             _make_bridge(session, work)
         points.reached("bridge-made")
