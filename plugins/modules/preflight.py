@@ -142,7 +142,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.moves import Term
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Network, Node, Uplink
 from ansible_collections.podnet.ovs.plugins.module_utils.model.safety import check_safe
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import Link, State
-from ansible_collections.podnet.ovs.plugins.module_utils.model.target import declared, node_state
+from ansible_collections.podnet.ovs.plugins.module_utils.model.target import declared, node_state, without_leftovers
 
 OK = "ok"
 INFO = "info"
@@ -357,6 +357,8 @@ def main() -> None:
         fail(module, error)
     terms = Terms(params["ovsdb"], params["manager"], params["confirm"], probes=tuple(params["probes"]))
     state, absent = look(module)
+    if absent:
+        state = without_leftovers(state)
     found = [*of_machine(), *of_switch(module, node, not absent)]
     for bridge in node.bridges:
         needed = max([network.mtu or DEFAULT_MTU for network in node.networks if network.bridge == bridge.name] or [0])

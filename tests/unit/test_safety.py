@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import RefusedError
-from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Interface, Uplink
+from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Interface, Node, Uplink
 from ansible_collections.podnet.ovs.plugins.module_utils.model.ownership import OWNER_NODE, Mark
 from ansible_collections.podnet.ovs.plugins.module_utils.model.safety import check_safe
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import (
@@ -31,9 +31,11 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.state import (
 from ansible_collections.podnet.ovs.plugins.module_utils.model.target import (
     drop_bridge,
     drop_port,
+    node_state,
     put_bridge,
     put_interface,
     put_uplink,
+    without_leftovers,
 )
 
 MAC = "52:54:00:00:00:a1"
@@ -219,3 +221,23 @@ def test_the_visit_is_found_where_sudo_hides_it(tmp_path: Any) -> None:
     assert done.stdout == "Visit(peer='192.0.2.5', address='192.0.2.11')\n"
     bad = {**kept, "SSH_CONNECTION": "a b c d"}
     subprocess.run([sys.executable, "-c", script], env=bad, check=True, timeout=30, capture_output=True)
+
+
+@pytest.mark.parametrize("kind", ["tun", "openvswitch"])
+def test_what_a_switch_that_ended_left_in_the_kernel_stands_in_nobodys_way(kind: str) -> None:
+    pods = {"name": "pods", "vlan": 100, "addresses": ["10.30.0.11/24"]}
+    node = Node.parse({"bridges": [{"name": "br-p", "uplinks": [{"name": "eth1"}], "interfaces": [pods]}]})
+    left = Link("pods", True, frozenset({"10.30.0.11/24"}), kind=kind)
+    tap = Link("tap0", True, frozenset({"10.8.0.1/24"}), kind=kind)
+    own = {"br-p": Link("br-p", kind=kind), "pods": left}
+    links = {**home().links, **own, "tap0": tap}
+    before = replace(home(), bridges={}, links=links, node_json=node.to_json())
+    assert "pods carries" in refused(before, lambda state: node_state(state, node, node))
+    before = before.with_link(Link("eth1", master="ovs-system"))
+    assert "eth1 belongs to" in refused(before, lambda state: node_state(state, node, node))
+    rest = without_leftovers(before)
+    check_safe(rest, node_state(rest, node, node))
+    assert rest.links["eth1"].master is None and rest.links["tap0"] == tap
+    assert without_leftovers(replace(before, node_json=None)).links["pods"] == left
+    nic = replace(left, kind="")
+    assert without_leftovers(replace(before, links={**links, "pods": nic})).links["pods"] == nic

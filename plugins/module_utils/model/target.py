@@ -25,6 +25,8 @@ T = TypeVar("T")
 MERGED, REPLACED, DELETED = "merged", "replaced", "deleted"
 OVS_LINK_KINDS = ("openvswitch", "tun")
 """Kernel kinds of an internal port: of the kernel datapath, of the userspace one."""
+_DATAPATH = "ovs-system"
+"""The device that every NIC in the kernel's datapath has as its master."""
 VLAN_LIMIT = "vlan-limit"
 HWADDR = "hwaddr"
 
@@ -70,6 +72,25 @@ def declared(state: State) -> Node | None:
         return Node.from_json(state.node_json)
     except DecodeError:
         return None
+
+
+def without_leftovers(state: State) -> State:
+    """A state that was read without the database, less what the switch left in the kernel when it ended.
+
+    Its devices stay there with their addresses, and NICs in its datapath; it takes them again as soon as it runs.
+    """
+    try:
+        node = declared(state)
+    except ConfigError:
+        return state  # of a newer release: refused by whoever makes a plan
+    bridges = node.bridges if node else ()
+    own = {name for bridge in bridges for name in (bridge.name, *(item.name for item in bridge.interfaces))}
+    links = {
+        name: replace(link, master=None) if link.master == _DATAPATH else link
+        for name, link in state.links.items()
+        if name not in own or link.kind not in OVS_LINK_KINDS
+    }
+    return replace(state, links=links)
 
 
 def warnings_of(node: Node) -> tuple[str, ...]:

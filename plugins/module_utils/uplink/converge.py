@@ -18,6 +18,7 @@ from ..model.paths import NODE_LOCK, OVSDB
 from ..model.plan import Operation, Plan, plan_between
 from ..model.safety import check_safe
 from ..model.state import State
+from ..model.target import without_leftovers
 from ..vswitch.bridges import change_switch, check_switch, no_datapath, observe_switch
 from ..vswitch.session import Session
 from .journal import open_moves
@@ -78,7 +79,7 @@ def _converge(wish: Wish, endpoint: str, check: bool, assume: Wish, timeout: flo
     except OvsdbUnavailable as error:
         if not check:
             raise
-        state = assume(observe(None))
+        state = assume(without_leftovers(observe(None)))
         warning = f"planned as if Open vSwitch were running and empty: {error.message}"
         foreseen = _with_moves(state, wish, moves, check) or plan_between(state, _safe(state, wish))
         return replace(foreseen, warnings=(warning, *foreseen.warnings))
