@@ -8,36 +8,31 @@ Full nodes with systemd, one NIC, static or DHCP. What was rescued is moved agai
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ansible_collections.podnet.ovs.tests.fault.years import LIMIT, begin, bridge_state, story, wait_for_state
+from ansible_collections.podnet.ovs.tests.fault.years import (
+    CRASH,
+    DB,
+    FILL_THE_DISK,
+    LIMIT,
+    begin,
+    bridge_state,
+    reached,
+    story,
+    wait_for_state,
+)
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Full, Lab
 
-DB = "/etc/openvswitch/conf.db"
 KINDS = [
     "bookworm-static",
     *(pytest.param(kind, marks=pytest.mark.full) for kind in ("trixie-static", "bookworm-dhcp")),
 ]
-
-
-def reached(node: Full, limit: float = LIMIT) -> float:
-    """Seconds until the node answers ssh on the address that it has always had."""
-    began = time.monotonic()
-    while True:
-        try:
-            if node.ssh("true", check=False, timeout=8).returncode == 0:
-                return time.monotonic() - began
-        except subprocess.TimeoutExpired:
-            pass
-        assert time.monotonic() - began < limit, f"not reached in {limit} s:\n{story(node)}"
-        time.sleep(0.5)
 
 
 def stays(node: Full, wanted: str, seconds: float = 30.0) -> None:
@@ -97,26 +92,7 @@ def test_the_database_is_damaged_and_the_node_reboots(node: Full, size: str) -> 
 
 @pytest.mark.full
 def test_the_disk_is_full_and_the_node_reboots(node: Full) -> None:
-    script = """
-    mkdir -p /srv/disk
-    cat > /etc/systemd/system/full-disk.service <<'.'
-    [Unit]
-    DefaultDependencies=no
-    Before=local-fs.target podnet-guard.service
-    [Service]
-    Type=oneshot
-    ExecStart=/bin/sh -ec 'for f in etc/openvswitch var/lib/podnet var/log; do mkdir -p /run/disk/$f; done; \
-        mount -t tmpfs -o size=2m full /run/disk; mkdir -p /run/disk/etc /run/disk/var/lib; \
-        cp -a /etc/openvswitch /run/disk/etc/; cp -a /var/lib/podnet /run/disk/var/lib/; \
-        dd if=/dev/zero of=/run/disk/filler bs=1k 2>/dev/null || true; \
-        mount --bind /run/disk/etc/openvswitch /etc/openvswitch; mount --bind /run/disk/var/lib/podnet /var/lib/podnet'
-    RemainAfterExit=yes
-    [Install]
-    WantedBy=local-fs.target
-    .
-    systemctl -q enable full-disk.service
-    """
-    node.sh("\n".join(line.removeprefix("    ") for line in script.splitlines()))
+    node.sh(FILL_THE_DISK)
     try:
         node.power_cycle()
         assert node.run("sh", "-c", "echo x > /etc/openvswitch/x", check=False).returncode, "the disk is not full"
@@ -143,7 +119,7 @@ def test_the_switch_is_stopped_for_good(node: Full) -> None:
 
 @pytest.mark.full
 def test_the_switch_crashes_again_and_again(node: Full) -> None:
-    node.write("/etc/systemd/system/ovs-vswitchd.service.d/crash.conf", "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    node.write("/etc/systemd/system/ovs-vswitchd.service.d/crash.conf", CRASH)
     try:
         node.run("systemctl", "daemon-reload")
         node.run("systemctl", "kill", "--signal=KILL", "ovs-vswitchd")
@@ -160,7 +136,7 @@ def test_the_switch_crashes_again_and_again(node: Full) -> None:
 
 @pytest.mark.full
 def test_the_database_server_cannot_start(node: Full) -> None:
-    node.write("/etc/systemd/system/ovsdb-server.service.d/crash.conf", "[Service]\nExecStart=\nExecStart=/bin/false\n")
+    node.write("/etc/systemd/system/ovsdb-server.service.d/crash.conf", CRASH)
     try:
         node.power_cycle()
         reached(node)

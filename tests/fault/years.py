@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any, Union
 
@@ -19,6 +20,27 @@ if TYPE_CHECKING:
 PODNET = "/opt/podnet/current/bin/podnet"
 LIMIT = 90.0
 """Seconds within which the old address must answer."""
+DB = "/etc/openvswitch/conf.db"
+CRASH = "[Service]\nExecStart=\nExecStart=/bin/false\n"
+"""Of a unit's drop-in: it ends as soon as it starts."""
+FILL_THE_DISK = """
+cat > /etc/systemd/system/full-disk.service <<'.'
+[Unit]
+DefaultDependencies=no
+Before=local-fs.target podnet-guard.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -ec 'mkdir -p /run/disk; mount -t tmpfs -o size=2m full /run/disk; \
+    for f in /etc/openvswitch /var/lib/openvswitch /var/lib/podnet; do cp -a --parents $f /run/disk; done; \
+    dd if=/dev/zero of=/run/disk/filler bs=1k 2>/dev/null || true; \
+    for f in /etc/openvswitch /var/lib/openvswitch /var/lib/podnet; do mount --bind /run/disk$f $f; done'
+RemainAfterExit=yes
+[Install]
+WantedBy=local-fs.target
+.
+systemctl -q enable full-disk.service
+"""
+"""A script: from the next boot on, the folders of Open vSwitch and of the moves are on a disk without room."""
 
 
 def begin(node: Machine, direction: str = "move") -> dict[str, Any]:
@@ -69,3 +91,16 @@ def wait_for_state(node: Machine, wanted: str, limit: float = LIMIT) -> str:
             return why
         assert time.monotonic() < deadline, f"{state} instead of {wanted}: {why}\n{story(node)}"
         time.sleep(1)
+
+
+def reached(node: Full, limit: float = LIMIT) -> float:
+    """Seconds until the node answers ssh on the address that it has always had."""
+    began = time.monotonic()
+    while True:
+        try:
+            if node.ssh("true", check=False, timeout=8).returncode == 0:
+                return time.monotonic() - began
+        except subprocess.TimeoutExpired:
+            pass
+        assert time.monotonic() - began < limit, f"not reached in {limit} s:\n{story(node)}"
+        time.sleep(0.5)
