@@ -98,6 +98,26 @@ def test_whatever_is_dead_the_nic_gets_its_addresses_back(node: Light, dead: tup
 
 
 @pytest.mark.full
+def test_a_database_that_could_not_be_changed_does_not_take_the_nic_back(node: Light) -> None:
+    """The disk is full or broken while the NIC is rescued, and mended before Open vSwitch starts again."""
+    for daemon in DAEMONS:
+        node.ovs.kill(daemon)
+    node.sh("mount --bind /etc/openvswitch /etc/openvswitch; mount -o remount,bind,ro /etc/openvswitch")
+    try:
+        node.run(PODNET, "uplink", "rescue", "br-x", timeout=60)
+        on_the_nic(node)
+    finally:
+        node.run("umount", "/etc/openvswitch")
+    for daemon in reversed(DAEMONS):
+        node.ovs.start(daemon)
+    assert "eth0" in node.ovs.vsctl("list-ports", "br-x").stdout.split()
+    assert "rescued" in node.run(PODNET, "uplink", "ensure", "br-x").stdout
+    assert "eth0" not in node.ovs.vsctl("list-ports", "br-x").stdout.split()
+    time.sleep(2)
+    on_the_nic(node)
+
+
+@pytest.mark.full
 def test_a_switch_that_hangs(node: Light) -> None:
     node.ovs.signal("ovs-vswitchd", signal.SIGSTOP)
     try:

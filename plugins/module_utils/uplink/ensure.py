@@ -24,6 +24,7 @@ from ..vswitch.bridges import NETDEV, change_switch, check_switch
 from ..vswitch.session import Session
 from .crossing import bridge_made, confirmed, nic_attached, port_name
 from .journal import open_moves
+from .let_go import let_go
 from .marks import is_rescued
 from .observe import observe
 from .record import Record, load
@@ -37,17 +38,18 @@ _SWITCH_SECONDS = 15.0
 def ensure(instance: str) -> str:
     """Makes the bridge and the NIC's port in it, if they are missing, in one transaction, and waits for the switch.
 
-    Gives what was done in words. Nothing is done after a rescue, or while a move is under way: that one knows better.
-    Raises PodnetError within a minute if it cannot be done.
+    Gives what was done in words. Nothing is done while a move is under way: that one knows better. After a rescue the
+    switch only lets go of the NIC. Raises PodnetError within a minute if it cannot be done.
     """
     bridge = unescaped(instance)
     record = load(bridge)
     if record is None:
         return f"no move brought this node to {bridge}"
-    if is_rescued(bridge):
-        return f"{record.nic} carries the node since it was rescued from {bridge}: run the playbook podnet.ovs.site"
     if any(journal.this_boot for journal in open_moves()):
         return "a move is under way"
+    if is_rescued(bridge):
+        let_go(record)  # the database's file could not be changed then, perhaps: the switch would have it again now
+        return f"{record.nic} carries the node since it was rescued from {bridge}: run the playbook podnet.ovs.site"
     wait_for_links([record.nic], _NIC_SECONDS)
     l3 = L3.from_dict(record.l3)
     request = _request(record)

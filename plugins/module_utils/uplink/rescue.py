@@ -13,17 +13,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from ..errors import OvsdbUnavailable, PodnetError, RefusedError
-from ..kernel import datapath
+from ..errors import PodnetError, RefusedError
 from ..kernel.files import locked
-from ..kernel.l3 import announce_device, loud, missing, snapshot, stage, swap, wait_master
+from ..kernel.l3 import announce_device, loud, missing, snapshot, stage, swap
 from ..kernel.links import observe_links, set_up, wait_for_links
 from ..model.l3 import L3, Moment
-from ..model.paths import OVSDB, RUN
-from ..vswitch import dbfile, offline
-from ..vswitch.fastpath import open_switch
+from ..model.paths import RUN
 from .ensure import ensure
 from .journal import boot_id, boottime, open_moves
+from .let_go import let_go
 from .marks import is_rescued, mark
 from .persist.manager import named
 from .record import Record, load
@@ -32,7 +30,7 @@ from .units import unescaped
 
 _LOCK = f"{RUN}/rescue.lock"
 _SECONDS = 3.0
-"""How long the database, and then the switch, may take to let go of the NIC."""
+"""How long the network manager may take."""
 _NIC_SECONDS = 5.0
 _LEASE_SECONDS = 600
 """What an address that DHCP or a router gave has at least, until its server is heard again."""
@@ -84,7 +82,7 @@ def _rescued(record: Record, why: str) -> tuple[str, ...]:
     attempt(lambda: mark(bridge, why))
     wait_for_links([nic], _NIC_SECONDS)
     l3 = _wanted(record)
-    attempt(lambda: _let_go(record))
+    attempt(lambda: let_go(record))
     attempt(lambda: loud(nic, l3))
     attempt(lambda: set_up(nic))
     stage(l3, nic)
@@ -113,34 +111,6 @@ def _wanted(record: Record) -> L3:
 
 def _lasting(l3: L3) -> L3:
     return l3.lasting(_LEASE_SECONDS, Moment(boot_id(), boottime(), time.time()))
-
-
-def _let_go(record: Record) -> None:
-    """Out of the switch: by the database if it answers, else in its file; then out of the kernel's datapath."""
-    try:
-        with open_switch(str(record.request.get("ovsdb") or OVSDB), _SECONDS) as switch:
-            switch.release(record.nic)
-    except OvsdbUnavailable:
-        _let_go_offline(record)
-    link = observe_links().get(record.nic)
-    if link is not None and link.master:
-        try:
-            wait_master(record.nic, False, _SECONDS)
-        except PodnetError:
-            datapath.detach(record.nic)
-            wait_master(record.nic, False, _SECONDS)
-
-
-def _let_go_offline(record: Record) -> None:
-    """Without a server. Otherwise the switch would take the NIC again as soon as it is there; a failure can wait."""
-    if offline.served():
-        _log("the database does not answer")
-        return
-    try:
-        dbfile.set_aside(offline.database())
-        offline.remove_port(offline.database(), record.bridge, record.nic)
-    except PodnetError as error:
-        _log(str(error))
 
 
 def _tell(record: Record, l3: L3) -> None:
