@@ -57,8 +57,11 @@ class Home:
         assert ports == PORTS and node.run("ovs-vsctl", "list-br").stdout.split() == ["br-x"]
         reached(node, 10)
 
-    def repair(self) -> None:
-        """One run of `site` repairs, the next changes nothing."""
+    def repair(self, check: bool = False) -> None:
+        """One run of `site` repairs, the next changes nothing; with `check` the one before tells of the move."""
+        if check:
+            told = self.controller.good("site", "--check")
+            assert "move eth0 move" in " ".join(thing for _host, thing in told.objects), told.text
         self.controller.good("site")
         self.check()
         again = self.controller.good("site")
@@ -154,12 +157,20 @@ def test_the_switch_is_stopped_for_good(home: Home) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.holds("Open vSwitch stopped: check mode tells what the repair will do")
+def test_check_mode_tells_of_the_repair(home: Home) -> None:
+    home.node.run("systemctl", "stop", "openvswitch-switch", timeout=120)
+    on_the_nic(home)
+    home.repair(check=True)
+
+
+@pytest.mark.full
 @pytest.mark.holds("ovs-vswitchd ended by hand, its service still active: rescued; one run of `site` repairs")
 def test_the_switch_ends_by_itself(home: Home) -> None:
     home.node.run("ovs-appctl", "exit")
     on_the_nic(home)
     assert home.node.run("systemctl", "is-active", "openvswitch-switch").stdout.strip() == "active"
-    home.repair()
+    home.repair(check=True)
 
 
 @pytest.mark.full
