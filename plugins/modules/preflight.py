@@ -357,8 +357,7 @@ def main() -> None:
         fail(module, error)
     terms = Terms(params["ovsdb"], params["manager"], params["confirm"], probes=tuple(params["probes"]))
     state, absent = look(module)
-    if absent:
-        state = without_leftovers(state)
+    state = without_leftovers(state)
     found = [*of_machine(), *of_switch(module, node, not absent)]
     for bridge in node.bridges:
         needed = max([network.mtu or DEFAULT_MTU for network in node.networks if network.bridge == bridge.name] or [0])

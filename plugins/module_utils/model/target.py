@@ -75,9 +75,9 @@ def declared(state: State) -> Node | None:
 
 
 def without_leftovers(state: State) -> State:
-    """A state that was read without the database, less what the switch left in the kernel when it ended.
+    """Less what the switch left in the kernel when it ended, or lost its database: devices that node.json declares.
 
-    Its devices stay there with their addresses, and NICs in its datapath; it takes them again as soon as it runs.
+    They stay there with their addresses, and NICs in its datapath; it takes them again as soon as it has their ports.
     """
     try:
         node = declared(state)
@@ -85,11 +85,15 @@ def without_leftovers(state: State) -> State:
         return state  # of a newer release: refused by whoever makes a plan
     bridges = node.bridges if node else ()
     own = {name for bridge in bridges for name in (bridge.name, *(item.name for item in bridge.interfaces))}
-    links = {
-        name: replace(link, master=None) if link.master == _DATAPATH else link
-        for name, link in state.links.items()
-        if name not in own or link.kind not in OVS_LINK_KINDS
-    }
+    nics = {nic for bridge in bridges for uplink in bridge.uplinks for nic in uplink.nics}
+    links = dict(state.links)
+    for name, link in state.links.items():
+        if state.port_of(name) is not None:
+            continue
+        if name in own and link.kind in OVS_LINK_KINDS:
+            del links[name]
+        elif name in nics and link.master == _DATAPATH:
+            links[name] = replace(link, master=None)
     return replace(state, links=links)
 
 

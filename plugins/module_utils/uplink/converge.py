@@ -84,7 +84,7 @@ def _converge(wish: Wish, endpoint: str, check: bool, assume: Wish, timeout: flo
         foreseen = _with_moves(state, wish, moves, check) or plan_between(state, _safe(state, wish))
         return replace(foreseen, warnings=(warning, *foreseen.warnings))
     with session:
-        before = assume(observe(session))
+        before = assume(without_leftovers(observe(session)))
         with_moves = _with_moves(before, wish, moves, check)
         if with_moves:
             return with_moves
