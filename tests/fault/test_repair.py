@@ -33,7 +33,7 @@ BRIDGE = {
     "uplinks": [{"name": "eth0", "vlans": "100,200", "move": True}],
     "interfaces": [{"name": "pods100", "vlan": 100, "addresses": ["10.30.0.11/24", "fd00:30::11/64"]}],
 }
-VARIABLES = {"podnet_bridges": [BRIDGE], "podnet_move_timeout": 60, "podnet_verify": False, "podnet_ovs_timeout": 10}
+VARIABLES = {"podnet_bridges": [BRIDGE], "podnet_verify": False, "podnet_ovs_timeout": 10}
 PORTS = {"br-x": (0, []), "eth0": (0, [0, 100, 200]), "pods100": (100, [])}
 """Tag and trunks of each port of the bridge."""
 
