@@ -207,30 +207,31 @@ def guarded(scratch: Scratch, todo: Sequence[tuple[Recorded, Crash]], full: bool
 
 @pytest.mark.holds("power cut of a full node at random moments: reachable after boot, clean re-run")
 def test_a_node_loses_its_power(lab: Lab, lan: Lan, full: bool) -> None:
-    lose_power(make_full(lab, lan, "power"), 10 if full else 1)
+    lose_power(make_full(lab, lan, "power"), 10 if full else 1, 120)
 
 
 @pytest.mark.vm
 @pytest.mark.full
 @pytest.mark.holds("10 real power cuts of a machine with a disk: reachable after boot, consistent, clean re-run")
 def test_a_machine_loses_its_power(lab: Lab, lan: Lan) -> None:
-    lose_power(make_machine(lab, lan, "machine"), 10)
+    lose_power(make_machine(lab, lan, "machine"), 10, 400)  # it is emulated
 
 
-def lose_power(subject: Subject, cuts: int) -> None:
+def lose_power(subject: Subject, cuts: int, timeout: int) -> None:
     """Moves and ways back in turn, each cut at a random moment of the time that an undisturbed one takes, and a little.
 
-    The confirmation comes as soon as it can, so that the moments lie before, in and after the commit.
+    The confirmation comes as soon as it can, so that the moments lie before, in and after the commit. `timeout`: seconds
+    for a whole move.
     """
     chance = random.Random(SEED)
     began = time.monotonic()
-    subject.run_whole(MOVE, 120)
+    subject.run_whole(MOVE, timeout)
     longest = 1.2 * (time.monotonic() - began)
-    subject.run_whole(UNBRIDGE, 120)
+    subject.run_whole(UNBRIDGE, timeout)
     direction = MOVE
     for _cut in range(cuts):
         moment = chance.uniform(0.2, longest)
-        move, begun = subject.begin(direction, 120)
+        move, begun = subject.begin(direction, timeout)
         assert begun.returncode == 0, begun.stdout + begun.stderr
         while time.monotonic() < move.began + moment:
             if subject.state(move) == APPLIED:
@@ -244,7 +245,7 @@ def lose_power(subject: Subject, cuts: int) -> None:
         print(f"{what}: {found or 'nothing'}", flush=True)
         assert found in (COMMITTED, ROLLED_BACK, ""), f"{what}: it is {found}"
         if found != COMMITTED:
-            subject.run_whole(direction, 120)
+            subject.run_whole(direction, timeout)
         assert subject.full.ssh("true").returncode == 0
         assert bool(subject.bridges()) == (direction == MOVE), what
         direction = other(direction)
