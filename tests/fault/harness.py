@@ -24,7 +24,7 @@ from typing import Any, Union
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import COMMITTED, MOVE, OPEN, ROLLED_BACK, UNBRIDGE
 from ansible_collections.podnet.ovs.plugins.module_utils.model.paths import UPLINK
-from ansible_collections.podnet.ovs.tests.lab import Full, Lan, Light, Machine, until
+from ansible_collections.podnet.ovs.tests.lab import Full, LabError, Lan, Light, Machine, until
 from ansible_collections.podnet.ovs.tests.lab.proc import PATIENCE, Result
 
 NIC, BRIDGE = "eth0", "br-x"
@@ -173,7 +173,10 @@ class Subject:
 
     def wait_for(self, move: Move, *states: str, seconds: float) -> str:
         """Waits for one of these states, and gives it."""
-        return until(lambda: self._in(move, states), seconds, f"{move.direction} {' or '.join(states)}", 0.1)
+        try:
+            return until(lambda: self._in(move, states), seconds, f"{move.direction} {' or '.join(states)}", 0.1)
+        except LabError as error:
+            raise LabError(f"{error}: {self.read(f'{UPLINK}/{move.id}/journal.json')}") from error
 
     def _in(self, move: Move, states: tuple[str, ...]) -> str:
         state = self.state(move)
