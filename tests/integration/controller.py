@@ -145,6 +145,7 @@ def environment(folder: Path) -> dict[str, str]:
         **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "PYTHON"))},
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "PWD": str(folder),
+        "SHELL": "/bin/sh",  # in which ssh runs a ProxyCommand: bash would read the developer's ~/.bashrc each time
         "LC_ALL": "C.UTF-8",
         "ANSIBLE_COLLECTIONS_PATH": str(folder / "collections"),
         "ANSIBLE_NOCOLOR": "1",
