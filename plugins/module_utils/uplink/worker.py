@@ -8,10 +8,12 @@ Any of them may be killed at any moment: what starts in its place looks at what 
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
 
 from ..errors import DeadlineExceeded, PodnetError
 from ..kernel.files import locked
@@ -209,11 +211,26 @@ def _own(journal: Journal) -> Iterator[Journal]:
 
 
 def _alarm_at_deadline(journal: Journal) -> None:
-    """This process ends at the deadline, even if it hangs: the one that is started in its place undoes the move."""
+    """This process ends at the deadline, even if it hangs: the one that is started in its place undoes the move.
+
+    The deadline is that of the journal as it is then: whoever reaches the node may have put it off.
+    """
     if journal.state == APPLIED:
         _alarm(0)
-    else:
-        _alarm(max(journal.left, 0.1))
+        return
+
+    def due(number: int, _frame: FrameType | None) -> None:
+        left = 0.0
+        with suppress(PodnetError):
+            left = Journal.load(journal.id).left
+        if left > 0:
+            signal.setitimer(signal.ITIMER_REAL, left)
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGALRM, due)
+    signal.setitimer(signal.ITIMER_REAL, max(journal.left, 0.1))
 
 
 def _alarm(seconds: float) -> None:
