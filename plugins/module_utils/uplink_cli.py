@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import PodnetError
+from .model.move import ROLLBACK_FAILED
 from .uplink import deadman
 from .uplink.confirm import NotConfirmed, confirm, extend, rollback
 from .uplink.ensure import ensure
@@ -27,6 +28,8 @@ from .uplink.worker import finish_move, recover, work
 OK, FAILED = 0, 1
 _WAIT = 60.0
 _AGAIN = 0.2
+_NEXT_TRY = 20.0
+"""How long the way back that has failed once may take to be tried again."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -139,7 +142,7 @@ def _rollback(options: argparse.Namespace) -> int:
         journal = rollback(move, "somebody asked for it")
     except NotConfirmed as error:
         return _failed(options, error, kind=error.kind, state=error.state, reason=error.reason)
-    journal = _wait(journal.id)
+    journal = _wait(journal.id, _NEXT_TRY if journal.state == ROLLBACK_FAILED else 0.0)
     if options.json:
         return _json({"id": journal.id, "state": journal.state, "reason": journal.reason})
     _say(_line(status(journal.id)))
@@ -157,12 +160,13 @@ def _extend(options: argparse.Namespace) -> int:
     return OK
 
 
-def _wait(move: str) -> Journal:
-    """The journal when the move is over, or after a minute, or when its undoing has failed."""
-    until = time.monotonic() + _WAIT
+def _wait(move: str, patience: float = 0.0) -> Journal:
+    """The journal when the move is over, or after a minute, or when its undoing has failed for so long."""
+    until, failed = time.monotonic() + _WAIT, time.monotonic() + patience
     while True:
         journal = Journal.load(move)
-        if not journal.open or journal.state == "rollback_failed" or time.monotonic() >= until:
+        now = time.monotonic()
+        if not journal.open or now >= until or (journal.state == ROLLBACK_FAILED and now >= failed):
             return journal
         time.sleep(_AGAIN)
 
