@@ -37,7 +37,6 @@ UNREACHABLE, DIVERGED, REFUSED = "unreachable", "diverged", "refused"
 """Results of a move beside `committed` and `rolled_back`."""
 MARGIN = 60.0
 """Seconds after the deadline in which a node may be busy with the way back, or with a boot."""
-BEGIN_SECONDS = 60.0
 EXTENSIONS = 4
 """How often a controller that reaches the node gives it more time."""
 _SCHEMA = 1
@@ -70,6 +69,8 @@ class Outcome:
     request: Mapping[str, Any]
     result: str
     reason: str = ""
+    confirmed: bool = False
+    """Whether it can only go forward."""
 
     @property
     def committed(self) -> bool:
@@ -99,8 +100,13 @@ class Outcome:
         if self.result == UNREACHABLE:
             return (
                 f"the move of {way} has an unknown end, the node does not answer: {reason}. Unless it was confirmed it "
-                f"goes back by itself, at the next boot at the latest; run this again, or at its console: "
-                f"{self._status()}"
+                f"goes back by itself at its deadline, at the next boot at the latest; run this again, or at its "
+                f"console: {self._status()}"
+            )
+        if self.confirmed:
+            return (
+                f"the move of {way} is confirmed and not yet done: {reason}. The node goes on trying; on it, at its "
+                f"console if need be: {self._status()}"
             )
         return (
             f"the move of {way} is neither done nor taken back: {reason}. On the node, at its console if need be: "
@@ -128,7 +134,7 @@ class Driver:
         try:
             left = self._begin()
         except Silence as error:
-            return self._end(UNREACHABLE, f"it did not take the order: {error}")
+            return self._end(UNREACHABLE, f"it did not answer to the order: {error}")
         return left if isinstance(left, Outcome) else self._watch(left)
 
     def _begin(self) -> float | Outcome:
@@ -140,7 +146,8 @@ class Driver:
             "request": dict(self.request),
             "holder": {"host": socket.gethostname(), "user": getpass.getuser()},
         }
-        until = time.monotonic() + BEGIN_SECONDS
+        # the order may have been taken all the same, and the node be back only after its deadline
+        until = time.monotonic() + float(self.request["timeout"]) + MARGIN
         while True:
             try:
                 answer = self.call(["begin", "--json"], json.dumps(order))
@@ -164,7 +171,7 @@ class Driver:
         last = time.monotonic() + LONGEST + MARGIN
         until = time.monotonic() + left + MARGIN
         extensions = EXTENSIONS
-        state, trouble = "begun", ""
+        state, trouble, reason = "begun", "", ""
         while time.monotonic() < min(until, last):
             _pause(1.0, 2.0) if self._silence else _pause(0.3, 0.8)
             answer = self._ask("status", self.id)
@@ -172,22 +179,22 @@ class Driver:
                 continue
             if answer.code != 0:
                 return self._end(DIVERGED, _why(answer))
-            state = str(answer.data["state"])
+            state, reason = str(answer.data["state"]), str(answer.data.get("reason") or "")
             if state in (COMMITTED, ROLLED_BACK, ROLLBACK_FAILED):
-                told = "; ".join(text for text in (str(answer.data.get("reason") or ""), trouble) if text)
+                told = "; ".join(text for text in (reason, trouble) if text)
                 return self._end(DIVERGED if state == ROLLBACK_FAILED else state, "" if state == COMMITTED else told)
             if state in (COMMITTING, ROLLING_BACK):
                 continue
             left = float(answer.data.get("deadline_in") or 0.0)
             until = time.monotonic() + max(left, 0.0) + MARGIN
             if state == APPLIED and confirms:
-                trouble = self._confirm()
+                trouble = self._confirm() or trouble  # the deadline comes between two of them
             elif left < seconds / 2 and extensions:
                 extensions -= 1
                 self._ask("extend", self.id, str(int(seconds)))
         if self._silence:
             return self._end(UNREACHABLE, f"since it was {state}: {self._silence}")
-        return self._end(DIVERGED, trouble or f"it is still {state}")
+        return self._end(DIVERGED, reason or trouble or f"it is still {state}", state == COMMITTING)
 
     def _confirm(self) -> str:
         """What is in the way of the confirmation; "" if nothing is, or if only the next look can tell."""
@@ -213,8 +220,8 @@ class Driver:
             self._heard = text
             self.say(f"move {self.id} of {self.request['nic']}: {text}")
 
-    def _end(self, result: str, reason: str) -> Outcome:
-        outcome = Outcome(self.id, self.request, result, reason)
+    def _end(self, result: str, reason: str, confirmed: bool = False) -> Outcome:
+        outcome = Outcome(self.id, self.request, result, reason, confirmed)
         self._tell(f"{result} {reason}".strip())
         return outcome
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -15,6 +17,7 @@ from ansible.errors import AnsibleError
 from ansible_collections.podnet.ovs.plugins.plugin_utils.carrier import RuntimeCarrier
 from ansible_collections.podnet.ovs.plugins.plugin_utils.move import (
     REFUSED,
+    UNREACHABLE,
     Answer,
     Driver,
     Outcome,
@@ -32,12 +35,16 @@ FRESH_SSH = {
 ROUNDS = 4
 """Moves can follow from moves: out of one bridge, then to another."""
 _CALL_SECONDS = 45
+_OTHER_SECONDS = _CALL_SECONDS + 10.0
+"""How long a call may take over a connection that does not find out by itself that nobody answers, as paramiko."""
 
 
 class MovingAction(RuntimeCarrier):
     """Runs the module; where it says that moves must come first, has the node carry them out, and runs it again."""
 
     _supports_async = False
+    _lost = False
+    """Whether the node did not answer any more in the end."""
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ansible's entry."""
@@ -49,6 +56,7 @@ class MovingAction(RuntimeCarrier):
             for request in answer.pop("move_pending"):
                 done.append(self.carry_out(request))
                 if not done[-1].committed:
+                    self._lost = done[-1].result == UNREACHABLE
                     result.update(_failure(done), diff=[part for step in first for part in step["diff"]])
                     return result
             first.append(answer)
@@ -59,6 +67,11 @@ class MovingAction(RuntimeCarrier):
         if done:
             result.update(changed=True, moves=[outcome.to_dict() for outcome in done])
         return result
+
+    def cleanup(self, force: bool = False) -> None:
+        """A node that does not answer keeps the temporary folder: to fail here would hide what is known of its move."""
+        if not self._lost:
+            super().cleanup(force)
 
     def carry_out(self, request: Mapping[str, Any]) -> Outcome:
         """Has the node carry out one move, and confirms it."""
@@ -92,14 +105,17 @@ class MovingAction(RuntimeCarrier):
         command = shlex.join(["timeout", "--kill-after=5", str(_CALL_SECONDS), PODNET, "uplink", *words])
         become = self._connection.become
         data: bytes | None = f"{text}\n".encode()  # standard input also keeps ssh from asking for a terminal
-        if become and not become.pipelining:
+        if not self._connection.has_pipelining or (become and not become.pipelining):
             command, data = f"printf %s {shlex.quote(text)} | {command}", None
         try:
-            if self._connection.transport not in ("ssh", "local"):
+            if self._connection.transport in ("ssh", "local"):
+                done = self._low_level_execute_command(command, in_data=data)
+            else:
                 self._connection.reset()
-            done = self._low_level_execute_command(command, in_data=data)
+                done = _within(_OTHER_SECONDS, lambda: self._low_level_execute_command(command, in_data=data))
         except AnsibleError as error:
-            raise Silence(" ".join(str(error).split())) from error
+            said = [line.strip() for line in str(error).splitlines() if line.strip()]
+            raise Silence(said[-1] if said else type(error).__name__) from error  # ssh says why in its last line
         return answer_of(done["rc"], done["stdout"], done["stderr"])
 
     @contextlib.contextmanager
@@ -120,6 +136,23 @@ class MovingAction(RuntimeCarrier):
                 connection.set_option(name, value)
             with contextlib.suppress(AnsibleError):
                 connection.reset()
+
+
+def _within(seconds: float, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a call gives or raises; Silence if it does not end in time. The next reset of the connection ends it."""
+    answer: Future[dict[str, Any]] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError as error:
+        raise Silence(f"no answer for {seconds:.0f} s") from error
 
 
 def merged(first: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:

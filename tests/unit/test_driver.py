@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.podnet.ovs.plugins.plugin_utils.move import Outcome, Silence, answer_of
+from ansible_collections.podnet.ovs.plugins.plugin_utils.move import Answer, Driver, Outcome, Silence, answer_of
 from ansible_collections.podnet.ovs.plugins.plugin_utils.moving import merged
 
 REQUEST = {"direction": "move", "nic": "eth0", "bridge": {"name": "br-x"}, "timeout": 120, "confirm": "controller"}
@@ -45,6 +45,33 @@ def test_a_person_is_told_what_to_do(result: str, said: str) -> None:
     assert outcome.to_dict() == {
         "id": "m1", "direction": "move", "nic": "eth0", "bridge": "br-x", "result": result, "reason": "why.",
     }  # fmt: skip
+
+
+def test_why_it_could_not_be_confirmed_is_told_after_the_deadline_too() -> None:
+    applied = Answer(0, {"state": "applied", "deadline_in": 9.0})
+    said = [
+        ("begin", Answer(0, {"deadline_in": 10.0})),
+        ("status", applied),
+        ("confirm", Answer(1, {"error": "not over a new connection", "kind": "same_connection"})),
+        ("status", applied),
+        ("confirm", Answer(1, {"error": "it is rolling_back", "kind": "lost"})),
+        ("status", Answer(0, {"state": "rolled_back", "reason": "nobody confirmed it"})),
+    ]
+
+    def call(words: list[str], _text: str) -> Answer:
+        verb, answer = said.pop(0)
+        assert words[0] == verb
+        return answer
+
+    outcome = Driver(REQUEST, call, say=lambda _text: None).drive()
+    assert outcome.result == "rolled_back" and not said
+    assert outcome.reason == "nobody confirmed it; it could not be confirmed: not over a new connection"
+
+
+def test_what_is_confirmed_is_not_to_be_taken_back() -> None:
+    said = Outcome("m1", REQUEST, "diverged", "the disk is full", confirmed=True).message()
+    assert "confirmed and not yet done: the disk is full. The node goes on trying" in said
+    assert "podnet uplink status m1" in said and "rollback" not in said
 
 
 def answer(before: Any, after: Any, name: str) -> dict[str, Any]:
