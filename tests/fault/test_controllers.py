@@ -194,7 +194,7 @@ def test_two_ansible_controllers(lab: Lab, lan: Lan, tmp_path: Path) -> None:
     nodes = [node for node in lab.nodes.values() if isinstance(node, Full)][:count]
     subjects = [Subject(node, lan, "networkd") for node in nodes]
     subjects += [make_full(lab, lan, f"node{number}") for number in range(len(nodes), count)]
-    names = {subject.node.name: {} for subject in subjects}  # type: dict[str, dict[str, str]]
+    names: dict[str, dict[str, str]] = {subject.node.name: {} for subject in subjects}
     ansible = Ansible.make(tmp_path, lab.inventory(), {}, names)
     began = time.monotonic()
     stop = threading.Event()
