@@ -220,8 +220,8 @@ def test_a_machine_loses_its_power(lab: Lab, lan: Lan) -> None:
 def lose_power(subject: Subject, cuts: int, timeout: int) -> None:
     """Moves and ways back in turn, each cut at a random moment of the time that an undisturbed one takes, and a little.
 
-    The confirmation comes as soon as it can, so that the moments lie before, in and after the commit. `timeout`: seconds
-    for a whole move.
+    The confirmation comes as soon as it can, so that the moments lie before, in and after the commit. `timeout`:
+    seconds for a whole move.
     """
     chance = random.Random(SEED)
     began = time.monotonic()
