@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MOVE, ROLLED_BACK
-from ansible_collections.podnet.ovs.tests.fault.harness import GRACE, NIC, Subject
+from ansible_collections.podnet.ovs.tests.fault.harness import FAULT, GRACE, NIC, Subject
 from ansible_collections.podnet.ovs.tests.fault.subjects import replace_launcher
 from ansible_collections.podnet.ovs.tests.lab import Nic, until
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab
 
 TEST = "192.0.2.1"
+LOG = f"{FAULT}/monitor"
 KINDS = [
     ("networkd", "dhcp"),
     *(pytest.param(*kind, marks=pytest.mark.full) for kind in (("networkd", "static"), ("ifupdown", "dhcp"))),
@@ -35,8 +36,8 @@ def test_a_manager_that_never_let_go(lab: Lab, manager: str, mode: str) -> None:
     replace_launcher(subject)
     until(lambda: node.ssh("true", check=False).returncode == 0, 30, "ssh to the node")
     subject.tell(kill={"point": "files-volatile", "times": [1], "whole": True})
-    log = subject.path("/root/monitor")
-    monitor = node.popen("sh", "-c", f"exec timeout 120 ip monitor address dev {NIC} > /root/monitor")
+    log = subject.path(LOG)
+    monitor = node.popen("sh", "-c", f"exec timeout 120 ip monitor address dev {NIC} > {LOG}")
 
     def listens() -> bool:
         node.sh(f"ip address add {TEST}/32 dev {NIC}; ip address del {TEST}/32 dev {NIC}")
@@ -48,7 +49,7 @@ def test_a_manager_that_never_let_go(lab: Lab, manager: str, mode: str) -> None:
             move, begun = subject.begin(MOVE, 10)
             assert begun.returncode == 0, begun.stdout + begun.stderr
             subject.wait_for(move, ROLLED_BACK, seconds=10 + GRACE)
-            time.sleep(1)
+            time.sleep(1)  # nothing may follow, either
     finally:
         monitor.kill()
         monitor.wait()

@@ -286,7 +286,7 @@ def test_the_node_itself_is_asked_by_probe_and_not_by_both(home: Home) -> None:
 def test_another_user_becomes_root_with_a_password(home: Home) -> None:
     home.node.sh(
         "useradd --create-home --shell /bin/bash ops; printf 'ops:one two$\\nroot:three\"\\n' | chpasswd;"
-        "cp -r /root/.ssh /home/ops/; chown -R ops: /home/ops/.ssh;"
+        "cp -r ~root/.ssh /home/ops/; chown -R ops: /home/ops/.ssh;"
         "echo 'ops ALL=(ALL:ALL) PASSWD: ALL' > /etc/sudoers.d/ops"
     )
     ops = {"ansible_user": "ops", "ansible_become_method": "ansible.builtin.sudo"}

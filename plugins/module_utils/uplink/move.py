@@ -50,7 +50,7 @@ from .units import guard_ready
 REFUSED, BUSY, FAILED = "refused", "busy", "failed"
 _NONCE_HASH = re.compile(r"[0-9a-f]{64}")
 _TURN_SECONDS = 60.0
-DATABASE_SECONDS = 15.0
+_DATABASE_SECONDS = 15.0
 """How long reading the database may take while nothing is moved yet: a small machine computes for seconds."""
 
 
@@ -130,7 +130,7 @@ def begin(order: Order) -> tuple[Journal, MovePlan | None]:
 def _begin(order: Order) -> tuple[Journal, MovePlan]:
     """Who calls it holds the lock of the node: two moves do not begin at once, nor a move beside another change."""
     _check_free()
-    with Session.open(order.request.ovsdb, DATABASE_SECONDS):
+    with Session.open(order.request.ovsdb, _DATABASE_SECONDS):
         found = _find(order.request)
     if not guard_ready():
         raise RefusedError(
@@ -192,7 +192,7 @@ def _values(found: _Found) -> dict[str, Any]:
 def _find(request: Request) -> _Found:
     with ExitStack() as held:
         try:
-            session = held.enter_context(Session.open(request.ovsdb, DATABASE_SECONDS))
+            session = held.enter_context(Session.open(request.ovsdb, _DATABASE_SECONDS))
         except OvsdbUnavailable:
             session = None  # one of the obstacles
         state = observe(session)
