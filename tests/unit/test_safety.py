@@ -24,6 +24,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.model.state import (
     BridgeRow,
     InterfaceRow,
     Link,
+    Moved,
     PortRow,
     State,
     Visit,
@@ -244,3 +245,7 @@ def test_what_a_switch_that_ended_left_in_the_kernel_stands_in_nobodys_way(kind:
     assert without_leftovers(served) == served
     nic = replace(left, kind="")
     assert without_leftovers(replace(before, links={**links, "pods": nic})).links["pods"] == nic
+    brought = replace(before, moved=(Moved("eth1", "br-p"),))
+    assert without_leftovers(brought) == brought  # it may carry the node still
+    rescued = replace(before, moved=(Moved("eth1", "br-p", rescued="there is no br-p"),))
+    assert without_leftovers(rescued).links == rest.links

@@ -78,12 +78,13 @@ def without_leftovers(state: State) -> State:
     """Less what the switch left in the kernel when it ended, or lost its database: devices that node.json declares.
 
     They stay there with their addresses, and NICs in its datapath; it takes them again as soon as it has their ports.
+    A bridge that a move brought the node to is none of them before the node was rescued from it: it may still carry it.
     """
     try:
         node = declared(state)
     except ConfigError:
         return state  # of a newer release: refused by whoever makes a plan
-    bridges = node.bridges if node else ()
+    bridges = [bridge for bridge in (node.bridges if node else ()) if state.moved_to(bridge.name) is None]
     own = {name for bridge in bridges for name in (bridge.name, *(item.name for item in bridge.interfaces))}
     nics = {nic for bridge in bridges for uplink in bridge.uplinks for nic in uplink.nics}
     links = dict(state.links)
