@@ -84,9 +84,10 @@ def without_leftovers(state: State) -> State:
         node = declared(state)
     except ConfigError:
         return state  # of a newer release: refused by whoever makes a plan
-    bridges = [bridge for bridge in (node.bridges if node else ()) if state.moved_to(bridge.name) is None]
-    own = {name for bridge in bridges for name in (bridge.name, *(item.name for item in bridge.interfaces))}
-    nics = {nic for bridge in bridges for uplink in bridge.uplinks for nic in uplink.nics}
+    bridges = node.bridges if node else ()
+    free = [bridge for bridge in bridges if state.moved_to(bridge.name) is None]
+    own = {bridge.name for bridge in free} | {item.name for bridge in bridges for item in bridge.interfaces}
+    nics = {nic for bridge in free for uplink in bridge.uplinks for nic in uplink.nics}
     links = dict(state.links)
     for name, link in state.links.items():
         if state.port_of(name) is not None:
