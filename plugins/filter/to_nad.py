@@ -47,7 +47,7 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
-from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Network
+from ansible_collections.podnet.ovs.plugins.module_utils.model.network import Network
 from ansible_collections.podnet.ovs.plugins.plugin_utils.nad import manifests
 
 

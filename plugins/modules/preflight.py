@@ -139,7 +139,8 @@ from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import MOV
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
 from ansible_collections.podnet.ovs.plugins.module_utils.model.move import MOVE, Request, parse_probes
 from ansible_collections.podnet.ovs.plugins.module_utils.model.moves import Terms, after_moves, moves_between
-from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Network, Node, Uplink
+from ansible_collections.podnet.ovs.plugins.module_utils.model.network import Network
+from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Bridge, Node, Uplink
 from ansible_collections.podnet.ovs.plugins.module_utils.model.safety import check_safe
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import Link, State
 from ansible_collections.podnet.ovs.plugins.module_utils.model.target import declared, node_state, without_leftovers

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Network
+from ansible_collections.podnet.ovs.plugins.module_utils.model.network import Network
 
 API_VERSION = "k8s.cni.cncf.io/v1"
 KIND = "NetworkAttachmentDefinition"

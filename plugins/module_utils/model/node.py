@@ -10,18 +10,20 @@ the path of the bad value.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
+import os.path
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 from ..errors import ConfigError, DecodeError
-from .names import parse_address, parse_ifname, parse_mac, parse_mtu, refuse_unknown_keys
+from .names import parse_address, parse_ifname, parse_mac
+from .network import Network, Rule
 from .ownership import PREFIX
 from .paths import OVSDB
+from .port import TUNNEL, Bandwidth, PortVlans
+from .tables import any_mtu, as_list, as_table, at, choice, each, flag, one_vlan, optional, strings
 from .vlan import VlanSet
-
-T = TypeVar("T")
 
 SCHEMA = 1
 """Of node.json: keys may be added within a major version, a newer major is refused."""
@@ -30,12 +32,8 @@ DATAPATH_TYPES = ("system", "netdev")
 FAIL_MODES = ("standalone", "secure")
 BOND_MODES = ("active-backup", "balance-slb", "balance-tcp")
 LACP_MODES = ("off", "active", "passive")
-CNI_VERSIONS = ("0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
-ANY_NAMESPACE = "*"
 
 _AGAIN = "run the role podnet.ovs.node again"
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 @dataclass(frozen=True)
@@ -55,19 +53,19 @@ class Uplink:
     @classmethod
     def parse(cls, value: object, path: str) -> Uplink:
         """`name` is the NIC itself, or with several `nics` the name of the bond's port."""
-        table = _table(value, path, cls)
+        table = as_table(value, path, cls)
         name = parse_ifname(table.get("name"), f"{path}.name")
-        nics = tuple(parse_ifname(nic, f"{path}.nics[{i}]") for i, nic in enumerate(_list(table, "nics", path)))
+        nics = tuple(parse_ifname(nic, f"{path}.nics[{i}]") for i, nic in enumerate(as_list(table, "nics", path)))
         uplink = cls(
             name=name,
             nics=nics or (name,),
-            bond_mode=_choice(table, "bond_mode", path, BOND_MODES),
-            lacp=_choice(table, "lacp", path, LACP_MODES),
-            vlans=_optional(table, "vlans", path, VlanSet.parse),
-            native_vlan=_optional(table, "native_vlan", path, _one_vlan),
-            mtu=_optional(table, "mtu", path, _mtu),
-            move=_bool(table, "move", path),
-            other_config=_strings(table, "other_config", path),
+            bond_mode=choice(table, "bond_mode", path, BOND_MODES),
+            lacp=choice(table, "lacp", path, LACP_MODES),
+            vlans=optional(table, "vlans", path, VlanSet.parse),
+            native_vlan=optional(table, "native_vlan", path, one_vlan),
+            mtu=optional(table, "mtu", path, any_mtu),
+            move=flag(table, "move", path),
+            other_config=strings(table, "other_config", path),
         )
         _check_uplink(uplink, path)
         return uplink
@@ -88,19 +86,19 @@ class Interface:
 
     @classmethod
     def parse(cls, value: object, path: str) -> Interface:
-        table = _table(value, path, cls)
+        table = as_table(value, path, cls)
         addresses = None
         if table.get("addresses") is not None:
-            given = _list(table, "addresses", path)
+            given = as_list(table, "addresses", path)
             addresses = tuple(str(parse_address(item, f"{path}.addresses[{i}]")) for i, item in enumerate(given))
             if len(set(addresses)) != len(addresses):
                 raise ConfigError(f"{path}.addresses", "an address is there twice")
         return cls(
             name=parse_ifname(table.get("name"), f"{path}.name"),
-            vlan=_optional(table, "vlan", path, _one_vlan),
+            vlan=optional(table, "vlan", path, one_vlan),
             addresses=addresses,
-            mtu=_optional(table, "mtu", path, _mtu),
-            mac=_optional(table, "mac", path, parse_mac),
+            mtu=optional(table, "mtu", path, any_mtu),
+            mac=optional(table, "mac", path, parse_mac),
         )
 
 
@@ -123,20 +121,20 @@ class Bridge:
 
     @classmethod
     def parse(cls, value: object, path: str) -> Bridge:
-        table = _table(value, path, cls)
+        table = as_table(value, path, cls)
         bridge = cls(
             name=parse_ifname(table.get("name"), f"{path}.name"),
-            datapath_type=_choice(table, "datapath_type", path, DATAPATH_TYPES) or DATAPATH_TYPES[0],
-            fail_mode=_choice(table, "fail_mode", path, FAIL_MODES) or FAIL_MODES[0],
-            stp=_bool(table, "stp", path),
-            rstp=_bool(table, "rstp", path),
-            mtu=_optional(table, "mtu", path, _mtu),
-            mac=_optional(table, "mac", path, parse_mac),
-            vlan_limit=_optional(table, "vlan_limit", path, _vlan_limit),
-            other_config=_strings(table, "other_config", path),
-            external_ids=_strings(table, "external_ids", path),
-            uplinks=_each(table, "uplinks", path, Uplink.parse),
-            interfaces=_each(table, "interfaces", path, Interface.parse),
+            datapath_type=choice(table, "datapath_type", path, DATAPATH_TYPES) or DATAPATH_TYPES[0],
+            fail_mode=choice(table, "fail_mode", path, FAIL_MODES) or FAIL_MODES[0],
+            stp=flag(table, "stp", path),
+            rstp=flag(table, "rstp", path),
+            mtu=optional(table, "mtu", path, any_mtu),
+            mac=optional(table, "mac", path, parse_mac),
+            vlan_limit=optional(table, "vlan_limit", path, _vlan_limit),
+            other_config=strings(table, "other_config", path),
+            external_ids=strings(table, "external_ids", path),
+            uplinks=each(table, "uplinks", path, Uplink.parse),
+            interfaces=each(table, "interfaces", path, Interface.parse),
         )
         _check_bridge(bridge, path)
         return bridge
@@ -151,113 +149,58 @@ class Bridge:
 
 
 @dataclass(frozen=True)
-class Network:
-    """A pod network: a VLAN on a bridge, with its addresses; becomes one NetworkAttachmentDefinition per namespace.
-
-    Without `namespaces` that is one in `default`, and pods of any namespace may attach.
-    """
-
-    name: str
-    bridge: str
-    vlan: int | None = None
-    untagged: bool = False
-    mtu: int | None = None
-    mac: str | None = None
-    namespaces: tuple[str, ...] = ()
-    ipam: Mapping[str, Any] = field(default_factory=dict)
-    cni_version: str = "1.0.0"
-    capabilities: Mapping[str, bool] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, value: object, path: str) -> Network:
-        table = _table(value, path, cls)
-        network = cls(
-            name=_dns_name(table.get("name"), f"{path}.name", _SUBDOMAIN),
-            bridge=parse_ifname(table.get("bridge"), f"{path}.bridge"),
-            vlan=_optional(table, "vlan", path, _one_vlan),
-            untagged=_bool(table, "untagged", path),
-            mtu=_optional(table, "mtu", path, _mtu),
-            mac=_optional(table, "mac", path, parse_mac),
-            namespaces=_namespaces(table, path, ()),
-            ipam=_ipam(table, path),
-            cni_version=_choice(table, "cni_version", path, CNI_VERSIONS) or "1.0.0",
-            capabilities={
-                key: _bool(_map(table, "capabilities", path), key, f"{path}.capabilities")
-                for key in _map(table, "capabilities", path)
-            },
-            annotations=_strings(table, "annotations", path),
-        )
-        if (network.vlan is None) != network.untagged:
-            raise ConfigError(f"{path}.vlan", "a pod network has a VLAN or is untagged", "vlan: 100, or untagged: true")
-        return network
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What pods of some namespaces may use of a bridge."""
-
-    bridge: str
-    vlans: VlanSet = field(default_factory=VlanSet)
-    namespaces: tuple[str, ...] = (ANY_NAMESPACE,)
-    untagged: bool = False
-
-    @classmethod
-    def parse(cls, value: object, path: str) -> Rule:
-        table = _table(value, path, cls)
-        return cls(
-            bridge=parse_ifname(table.get("bridge"), f"{path}.bridge"),
-            vlans=_optional(table, "vlans", path, VlanSet.parse) or VlanSet(),
-            namespaces=_namespaces(table, path, (ANY_NAMESPACE,)),
-            untagged=_bool(table, "untagged", path),
-        )
-
-    def is_for(self, bridge: str, namespace: str) -> bool:
-        """Whether it speaks of this bridge and of pods of this namespace."""
-        return self.bridge == bridge and (ANY_NAMESPACE in self.namespaces or namespace in self.namespaces)
-
-
-@dataclass(frozen=True)
 class Node:
     """The desired state of one node, and what its pods may use."""
 
     bridges: tuple[Bridge, ...] = ()
     networks: tuple[Network, ...] = ()
     policy: tuple[Rule, ...] = ()
+    configuration_paths: tuple[str, ...] = ()
     ovsdb: str = OVSDB
 
     @classmethod
     def parse(cls, value: object, path: str = "") -> Node:
-        table = _table(value, path, cls)
+        table = as_table(value, path, cls)
         ovsdb = table.get("ovsdb", OVSDB)
         if not isinstance(ovsdb, str) or not ovsdb.startswith("unix:/"):
-            raise ConfigError(_at(path, "ovsdb"), f"{ovsdb!r} is not a local database", f"a unix socket, like {OVSDB}")
+            raise ConfigError(at(path, "ovsdb"), f"{ovsdb!r} is not a local database", f"a unix socket, like {OVSDB}")
+        rules, files = at(path, "policy"), at(path, "configuration_paths")
         node = cls(
-            bridges=_each(table, "bridges", path, Bridge.parse),
-            networks=_each(table, "networks", path, Network.parse),
-            policy=tuple(
-                Rule.parse(item, f"{_at(path, 'policy')}[{i}]") for i, item in enumerate(_list(table, "policy", path))
+            bridges=each(table, "bridges", path, Bridge.parse),
+            networks=each(table, "networks", path, Network.parse),
+            policy=tuple(Rule.parse(item, f"{rules}[{i}]") for i, item in enumerate(as_list(table, "policy", path))),
+            configuration_paths=tuple(
+                _file(item, f"{files}[{i}]") for i, item in enumerate(as_list(table, "configuration_paths", path))
             ),
             ovsdb=ovsdb,
         )
         _check_node(node, path)
         return node
 
-    @property
+    @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """The policy: each declared network's own VLAN for its namespaces, then the explicit rules."""
-        return tuple(_rule_of(network) for network in self.networks) + self.policy
+        """The policy: what each declared network's port reaches for its namespaces, then the explicit rules."""
+        return tuple(network.rule for network in self.networks) + self.policy
 
     def permits(self, bridge: str, namespace: str, vlans: VlanSet, untagged: bool = False) -> bool:
         """Whether pods of `namespace` may use all of these VLANs of `bridge`, and untagged frames if asked."""
-        rules = [rule for rule in self.rules if rule.is_for(bridge, namespace)]
-        open_vlans = {number for rule in rules for number in rule.vlans}
-        return set(vlans) <= open_vlans and (not untagged or any(rule.untagged for rule in rules))
+        return vlans <= self.open_vlans(bridge, namespace) and not (
+            untagged and not any(rule.untagged for rule in self._rules_for(bridge, namespace))
+        )
 
     def open_vlans(self, bridge: str, namespace: str) -> VlanSet:
         """The VLANs of `bridge` that pods of `namespace` may use."""
-        rules = [rule for rule in self.rules if rule.is_for(bridge, namespace)]
-        return VlanSet.of(number for rule in rules for number in rule.vlans)
+        return VlanSet.union(rule.vlans for rule in self._rules_for(bridge, namespace))
+
+    def demands_spoof_check(self, bridge: str, namespace: str, vlans: VlanSet, untagged: bool = False) -> bool:
+        """Whether a rule for pods of `namespace` asks for the check on one of these VLANs, or on untagged frames."""
+        return any(
+            rule.spoof_check and (rule.vlans & vlans or (rule.untagged and untagged))
+            for rule in self._rules_for(bridge, namespace)
+        )
+
+    def _rules_for(self, bridge: str, namespace: str) -> list[Rule]:
+        return [rule for rule in self.rules if rule.is_for(bridge, namespace)]
 
     @property
     def vlan_limit(self) -> int | None:
@@ -314,6 +257,28 @@ def _known_keys(value: Any, kind: Any) -> Any:
     return known
 
 
+def refuse_egress(node: Node, bridge: str, bandwidth: Bandwidth, path: str = "") -> None:
+    """Raises ConfigError for a limit of what a pod sends, on a declared bridge of the userspace datapath.
+
+    ovs-vswitchd.conf.db(5), table Interface, "Ingress Policing": it is the kernel that polices. `path`: of the table.
+    """
+    declared = node.bridge(bridge)
+    if bandwidth.egress_rate and declared is not None and declared.datapath_type == "netdev":
+        raise ConfigError(
+            at(path, "bandwidth.egressRate"), f"{bridge} switches in userspace, where nothing limits what a pod sends",
+            "leave egressRate and egressBurst away, or take a bridge with datapath_type system",
+        )  # fmt: skip
+
+
+def refuse_tunnel(node: Node, port: PortVlans, path: str = "") -> None:
+    """Raises ConfigError for a tunnel through a switch that is declared to look at one VLAN header."""
+    if port.mode == TUNNEL and node.vlan_limit == 1:
+        raise ConfigError(
+            at(path, "vlan_mode"), "a tunnel needs two VLAN headers, and this switch looks at one",
+            "vlan_limit: 2 of a bridge in podnet_bridges",
+        )  # fmt: skip
+
+
 def _check_uplink(uplink: Uplink, path: str) -> None:
     if len(set(uplink.nics)) != len(uplink.nics):
         raise ConfigError(f"{path}.nics", "a NIC is there twice")
@@ -344,7 +309,7 @@ def _check_bridge(bridge: Bridge, path: str) -> None:
 def _check_node(node: Node, path: str) -> None:
     owners: dict[str, str] = {}
     for i, bridge in enumerate(node.bridges):
-        place = f"{_at(path, 'bridges')}[{i}]"
+        place = f"{at(path, 'bridges')}[{i}]"
         names = [(bridge.name, place)]
         for j, uplink in enumerate(bridge.uplinks):
             names += [(name, f"{place}.uplinks[{j}]") for name in {uplink.name, *uplink.nics}]
@@ -359,9 +324,13 @@ def _check_node(node: Node, path: str) -> None:
             owners[name] = where
     limits = {bridge.vlan_limit for bridge in node.bridges if bridge.vlan_limit is not None}
     if len(limits) > 1:
-        raise ConfigError(_at(path, "bridges"), f"vlan_limit is the whole switch's, but bridges say {sorted(limits)}")
-    _check_declared(node, _at(path, "networks"), [network.bridge for network in node.networks])
-    _check_declared(node, _at(path, "policy"), [rule.bridge for rule in node.policy])
+        raise ConfigError(at(path, "bridges"), f"vlan_limit is the whole switch's, but bridges say {sorted(limits)}")
+    _check_declared(node, at(path, "networks"), [network.bridge for network in node.networks])
+    for i, network in enumerate(node.networks):
+        place = f"{at(path, 'networks')}[{i}]"
+        refuse_egress(node, network.bridge, Bandwidth.parse(network.bandwidth), place)
+        refuse_tunnel(node, network.port, place)
+    _check_declared(node, at(path, "policy"), [rule.bridge for rule in node.policy])
 
 
 def _check_declared(node: Node, path: str, bridges: list[str]) -> None:
@@ -371,95 +340,10 @@ def _check_declared(node: Node, path: str, bridges: list[str]) -> None:
             raise ConfigError(f"{path}[{i}].bridge", f"no bridge {name} is declared", f"declared are: {known}")
 
 
-def _rule_of(network: Network) -> Rule:
-    vlans = VlanSet() if network.vlan is None else VlanSet.of([network.vlan])
-    return Rule(network.bridge, vlans, network.namespaces or (ANY_NAMESPACE,), network.untagged)
-
-
-def _at(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
-
-
-def _table(value: object, path: str, kind: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, f"a map with keys is wanted here, not {value!r}")
-    refuse_unknown_keys(value, [column.name for column in fields(kind)], path)
+def _file(value: object, path: str) -> str:
+    if not isinstance(value, str) or not value.isprintable() or value != "/" + os.path.normpath(value).lstrip("/"):
+        raise ConfigError(path, f"{value!r} is not the path of a file", "from the root on, without . and ..")
     return value
-
-
-def _list(table: Mapping[str, Any], key: str, path: str) -> list[Any]:
-    value = table.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, (list, tuple)):
-        raise ConfigError(_at(path, key), f"a list is wanted here, not {value!r}")
-    return list(value)
-
-
-def _each(table: Mapping[str, Any], key: str, path: str, parse: Callable[[object, str], T]) -> tuple[T, ...]:
-    """Things that have a name, each once."""
-    place = _at(path, key)
-    things = tuple(parse(item, f"{place}[{i}]") for i, item in enumerate(_list(table, key, path)))
-    names = [getattr(thing, "name", "") for thing in things]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise ConfigError(f"{place}[{i}].name", f"{name} is there twice")
-    return things
-
-
-def _map(table: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
-    value = table.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ConfigError(_at(path, key), f"a map is wanted here, not {value!r}")
-    return value
-
-
-def _strings(table: Mapping[str, Any], key: str, path: str) -> dict[str, str]:
-    """A map of strings; YAML's own numbers and booleans are written as Open vSwitch reads them."""
-    found = {}
-    for name, value in _map(table, key, path).items():
-        if not isinstance(value, (str, int)) or not str(name):
-            raise ConfigError(f"{_at(path, key)}.{name}", f"a string is wanted here, not {value!r}")
-        found[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
-    return found
-
-
-def _optional(table: Mapping[str, Any], key: str, path: str, parse: Callable[[Any, str], T]) -> T | None:
-    value = table.get(key)
-    return None if value is None else parse(value, _at(path, key))
-
-
-def _choice(table: Mapping[str, Any], key: str, path: str, choices: tuple[str, ...]) -> str | None:
-    value = table.get(key)
-    if value is None:
-        return None
-    if value is False and "off" in choices:  # YAML 1.1 reads a bare off so
-        return "off"
-    if value not in choices:
-        raise ConfigError(_at(path, key), f"{value!r} is not known", f"one of {', '.join(choices)}")
-    return str(value)
-
-
-def _bool(table: Mapping[str, Any], key: str, path: str) -> bool:
-    value = table.get(key)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise ConfigError(_at(path, key), f"true or false is wanted here, not {value!r}")
-    return value
-
-
-def _one_vlan(value: object, path: str) -> int:
-    vlans = VlanSet.parse(value, path)
-    if len(vlans) != 1:
-        raise ConfigError(path, f"one VLAN is wanted here, not {value!r}")
-    return next(iter(vlans))
-
-
-def _mtu(value: object, path: str) -> int:
-    return parse_mtu(int(value) if isinstance(value, str) and value.isdigit() else value, path)
 
 
 def _vlan_limit(value: object, path: str) -> int:
@@ -467,32 +351,6 @@ def _vlan_limit(value: object, path: str) -> int:
     if isinstance(number, bool) or number not in (0, 1, 2):
         raise ConfigError(path, f"{value!r} is not a limit", "0 (no limit), 1 or 2 VLAN headers are looked at")
     return int(str(number))
-
-
-def _dns_name(value: object, path: str, form: re.Pattern[str]) -> str:
-    longest = 63 if form is _LABEL else 253
-    if not isinstance(value, str) or len(value) > longest or not form.fullmatch(value):
-        raise ConfigError(
-            path, f"{value!r} is not a name that Kubernetes takes", "lower case letters, digits and dashes (RFC 1123)"
-        )
-    return value
-
-
-def _namespaces(table: Mapping[str, Any], path: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    given = _list(table, "namespaces", path)
-    place = _at(path, "namespaces")
-    if default and table.get("namespaces") is not None and not given:
-        raise ConfigError(place, "the list is empty", "leave the key away for all namespaces")
-    if given == [ANY_NAMESPACE]:
-        return (ANY_NAMESPACE,) if default else ()
-    return tuple(_dns_name(item, f"{place}[{i}]", _LABEL) for i, item in enumerate(given)) or default
-
-
-def _ipam(table: Mapping[str, Any], path: str) -> dict[str, Any]:
-    ipam = _map(table, "ipam", path)
-    if ipam and not (isinstance(ipam.get("type"), str) and ipam["type"]):
-        raise ConfigError(f"{_at(path, 'ipam')}.type", "the IPAM plugin is not named", "type: host-local, for example")
-    return dict(ipam)
 
 
 def _plain(thing: Any) -> Any:

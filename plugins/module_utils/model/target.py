@@ -105,13 +105,14 @@ def warnings_of(node: Node) -> tuple[str, ...]:
     for bridge in node.bridges:
         if not bridge.uplinks or any(uplink.vlans is None for uplink in bridge.uplinks):
             continue
-        carried = {vlan for uplink in bridge.uplinks for vlan in (*(uplink.vlans or ()), uplink.native_vlan)}
-        users = [(f"network {item.name}", item.vlan) for item in node.networks if item.bridge == bridge.name]
-        users += [(f"interface {item.name}", item.vlan) for item in bridge.interfaces]
+        natives = VlanSet.of(uplink.native_vlan for uplink in bridge.uplinks if uplink.native_vlan)
+        carried = VlanSet.union([natives, *(uplink.vlans or VlanSet() for uplink in bridge.uplinks)])
+        users = [(f"network {item.name}", item.port.vlans) for item in node.networks if item.bridge == bridge.name]
+        users += [(f"interface {item.name}", VlanSet.of([item.vlan])) for item in bridge.interfaces if item.vlan]
         found += [
-            f"{user} is on VLAN {vlan} of {bridge.name}, which none of its uplinks carries"
-            for user, vlan in users
-            if vlan is not None and vlan not in carried
+            f"{user} is on VLAN {vlans - carried} of {bridge.name}, which none of its uplinks carries"
+            for user, vlans in users
+            if vlans - carried
         ]
     return tuple(found)
 

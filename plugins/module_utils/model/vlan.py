@@ -13,6 +13,9 @@ from ..errors import ConfigError
 LOWEST = 1
 HIGHEST = 4094
 """IEEE 802.1Q-2018, table 9-2: 0 tags a priority only and 4095 is reserved."""
+_RESERVED = 4095
+_DIGITS = 9
+"""Of a number in a text. Python refuses to read one of thousands, or takes long."""
 
 
 def parse_vlan_id(value: object, path: str) -> int:
@@ -27,18 +30,15 @@ def parse_vlan_id(value: object, path: str) -> int:
 
 def ranges_of(ids: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """The ids as ascending, separate ranges, both ends included. Takes any ints: databases hold 0 and 4095 too."""
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(set(ids)):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return tuple(ranges)
+    numbers = set(ids)
+    lows = sorted(number for number in numbers if number - 1 not in numbers)
+    highs = sorted(number for number in numbers if number + 1 not in numbers)
+    return tuple(zip(lows, highs))
 
 
 def collapse(ids: Iterable[int]) -> str:
     """The ids as people write them: `10,20-30`."""
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges_of(ids))
+    return _words(ranges_of(ids))
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,12 @@ class VlanSet:
 
         Raises ConfigError that names the place of the bad part.
         """
-        return cls(ranges_of(_ids(value, path)))
+        return cls(_merged(_spans(value, path)))
+
+    @classmethod
+    def union(cls, sets: Iterable[VlanSet]) -> VlanSet:
+        """All that is in any of them."""
+        return cls(_merged(span for vlans in sets for span in vlans.ranges))
 
     def __contains__(self, number: object) -> bool:
         return isinstance(number, int) and any(low <= number <= high for low, high in self.ranges)
@@ -70,20 +75,33 @@ class VlanSet:
     def __len__(self) -> int:
         return sum(high - low + 1 for low, high in self.ranges)
 
+    # On ranges, not on numbers: a trunk of thousands is compared with the policy on each attachment.
+
     def __or__(self, other: VlanSet) -> VlanSet:
-        return VlanSet(ranges_of([*self, *other]))
+        return VlanSet.union((self, other))
 
     def __and__(self, other: VlanSet) -> VlanSet:
-        return VlanSet(ranges_of(set(self) & set(other)))
+        found, mine, theirs = [], 0, 0
+        while mine < len(self.ranges) and theirs < len(other.ranges):
+            (low, high), (start, end) = self.ranges[mine], other.ranges[theirs]
+            if max(low, start) <= min(high, end):
+                found.append((max(low, start), min(high, end)))
+            if high < end:
+                mine += 1
+            else:
+                theirs += 1
+        return VlanSet(tuple(found))
 
     def __sub__(self, other: VlanSet) -> VlanSet:
-        return VlanSet(ranges_of(set(self) - set(other)))
+        lows = (0, *(high + 1 for _low, high in other.ranges))
+        highs = (*(low - 1 for low, _high in other.ranges), _RESERVED)
+        return self & VlanSet(tuple((low, high) for low, high in zip(lows, highs) if low <= high))
 
     def __le__(self, other: VlanSet) -> bool:
-        return set(self) <= set(other)
+        return not self - other
 
     def __str__(self) -> str:
-        return collapse(self)
+        return _words(self.ranges)
 
     def to_trunk(self) -> list[dict[str, int]]:
         """The CNI form: `[{"id": 10}, {"minID": 20, "maxID": 30}]`."""
@@ -96,45 +114,60 @@ def _in_range(number: int, path: str) -> int:
     return number
 
 
-def _ids(value: object, path: str) -> Iterator[int]:
+def _words(ranges: Iterable[tuple[int, int]]) -> str:
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def _spans(value: object, path: str) -> Iterator[tuple[int, int]]:
     if isinstance(value, VlanSet):
-        yield from value
+        yield from value.ranges
     elif isinstance(value, str):
         for part in value.split(","):
             if part.strip() or "," in value:
-                yield from _text(part.strip(), path)
+                yield _text(part.strip(), path)
     elif isinstance(value, Mapping):
-        yield from _trunk_entry(value, path)
+        yield _trunk_entry(value, path)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _ids(item, f"{path}[{index}]")
+            yield from _spans(item, f"{path}[{index}]")
     else:
-        yield parse_vlan_id(value, path)
+        number = parse_vlan_id(value, path)
+        yield number, number
 
 
-def _text(part: str, path: str) -> Iterator[int]:
+def _text(part: str, path: str) -> tuple[int, int]:
     low, dash, high = (piece.strip() for piece in part.partition("-"))
     ends = [low, high] if dash else [low]
-    if not all(end.isascii() and end.isdigit() for end in ends):
-        raise ConfigError(path, f"{part!r} is neither a VLAN id nor a range", "write it like 100 or 20-30")
-    yield from _span(int(ends[0]), int(ends[-1]), path)
+    if not all(end.isascii() and end.isdigit() and len(end) <= _DIGITS for end in ends):
+        raise ConfigError(path, f"{part[:40]!r} is neither a VLAN id nor a range", "write it like 100 or 20-30")
+    return _span(int(ends[0]), int(ends[-1]), path)
 
 
-def _trunk_entry(entry: Mapping[object, object], path: str) -> Iterator[int]:
+def _trunk_entry(entry: Mapping[object, object], path: str) -> tuple[int, int]:
     keys = {str(key) for key in entry}
     if keys == {"id"}:
-        yield parse_vlan_id(entry["id"], f"{path}.id")
-    elif keys == {"minID", "maxID"}:
+        number = parse_vlan_id(entry["id"], f"{path}.id")
+        return number, number
+    if keys == {"minID", "maxID"}:
         low = parse_vlan_id(entry["minID"], f"{path}.minID")
         high = parse_vlan_id(entry["maxID"], f"{path}.maxID")
-        yield from _span(low, high, path)
-    else:
-        raise ConfigError(path, f"a trunk entry has id, or minID and maxID, not {', '.join(sorted(keys)) or 'nothing'}")
+        return _span(low, high, path)
+    raise ConfigError(path, f"a trunk entry has id, or minID and maxID, not {', '.join(sorted(keys)) or 'nothing'}")
 
 
-def _span(low: int, high: int, path: str) -> Iterator[int]:
+def _span(low: int, high: int, path: str) -> tuple[int, int]:
     _in_range(low, path)
     _in_range(high, path)
     if low > high:
         raise ConfigError(path, f"the range {low}-{high} runs backwards", f"{high}-{low}?")
-    yield from range(low, high + 1)
+    return low, high

@@ -1,0 +1,158 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Pod networks, and what pods may use: typed values and the parsers that make them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..errors import ConfigError
+from .names import parse_ifname, parse_mac
+from .port import ETHERTYPES, MODES, Bandwidth, PortVlans, parse_port
+from .tables import any_mtu, as_list, as_map, as_table, at, choice, flag, one_vlan, optional, strings
+from .vlan import VlanSet
+
+CNI_VERSIONS = ("0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+ANY_NAMESPACE = "*"
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A pod network: what its pods' ports carry of a bridge, with their addresses.
+
+    It becomes one NetworkAttachmentDefinition per namespace. Without `namespaces` that is one in `default`, and pods
+    of any namespace may attach. `bandwidth` is in the CNI form.
+    """
+
+    name: str
+    bridge: str
+    vlan: int | None = None
+    untagged: bool = False
+    trunk: VlanSet | None = None
+    vlan_mode: str | None = None
+    cvlans: VlanSet | None = None
+    qinq_ethertype: str | None = None
+    mtu: int | None = None
+    mac: str | None = None
+    spoof_check: bool = False
+    port_isolation: bool = False
+    bandwidth: Mapping[str, int] = field(default_factory=dict)
+    namespaces: tuple[str, ...] = ()
+    ipam: Mapping[str, Any] = field(default_factory=dict)
+    cni_version: str = "1.0.0"
+    capabilities: Mapping[str, bool] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, value: object, path: str) -> Network:
+        table = as_table(value, path, cls)
+        network = cls(
+            name=_dns_name(table.get("name"), f"{path}.name", _SUBDOMAIN),
+            bridge=parse_ifname(table.get("bridge"), f"{path}.bridge"),
+            vlan=optional(table, "vlan", path, one_vlan),
+            untagged=flag(table, "untagged", path),
+            trunk=optional(table, "trunk", path, VlanSet.parse),
+            vlan_mode=choice(table, "vlan_mode", path, MODES),
+            cvlans=optional(table, "cvlans", path, VlanSet.parse),
+            qinq_ethertype=choice(table, "qinq_ethertype", path, ETHERTYPES),
+            mtu=optional(table, "mtu", path, any_mtu),
+            mac=optional(table, "mac", path, parse_mac),
+            spoof_check=flag(table, "spoof_check", path),
+            port_isolation=flag(table, "port_isolation", path),
+            bandwidth=_bandwidth(table, path),
+            namespaces=_namespaces(table, path, ()),
+            ipam=_ipam(table, path),
+            cni_version=choice(table, "cni_version", path, CNI_VERSIONS) or "1.0.0",
+            capabilities={
+                key: flag(as_map(table, "capabilities", path), key, f"{path}.capabilities")
+                for key in as_map(table, "capabilities", path)
+            },
+            annotations=strings(table, "annotations", path),
+        )
+        network.port_at(path)
+        return network
+
+    def port_at(self, path: str) -> PortVlans:
+        """The port of a pod, read as the plugin reads it. Raises ConfigError, with `path` as the network's place."""
+        keys = ("vlan", "untagged", "trunk", "vlan_mode", "cvlans", "qinq_ethertype")
+        return parse_port({key: getattr(self, key) for key in keys}, path)
+
+    @cached_property
+    def port(self) -> PortVlans:
+        """The port of each of its pods."""
+        return self.port_at(self.name)
+
+    @property
+    def rule(self) -> Rule:
+        """What it opens to its namespaces: all that its port reaches."""
+        namespaces = self.namespaces or (ANY_NAMESPACE,)
+        return Rule(self.bridge, self.port.vlans, namespaces, self.port.untagged, self.spoof_check)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What pods of some namespaces may use of a bridge, with `spoof_check` only under that check."""
+
+    bridge: str
+    vlans: VlanSet = field(default_factory=VlanSet)
+    namespaces: tuple[str, ...] = (ANY_NAMESPACE,)
+    untagged: bool = False
+    spoof_check: bool = False
+
+    @classmethod
+    def parse(cls, value: object, path: str) -> Rule:
+        table = as_table(value, path, cls)
+        return cls(
+            bridge=parse_ifname(table.get("bridge"), f"{path}.bridge"),
+            vlans=optional(table, "vlans", path, VlanSet.parse) or VlanSet(),
+            namespaces=_namespaces(table, path, (ANY_NAMESPACE,)),
+            untagged=flag(table, "untagged", path),
+            spoof_check=flag(table, "spoof_check", path),
+        )
+
+    def is_for(self, bridge: str, namespace: str) -> bool:
+        """Whether it speaks of this bridge and of pods of this namespace."""
+        return self.bridge == bridge and (ANY_NAMESPACE in self.namespaces or namespace in self.namespaces)
+
+
+def _dns_name(value: object, path: str, form: re.Pattern[str]) -> str:
+    longest = 63 if form is _LABEL else 253
+    if not isinstance(value, str) or len(value) > longest or not form.fullmatch(value):
+        raise ConfigError(
+            path, f"{value!r} is not a name that Kubernetes takes", "lower case letters, digits and dashes (RFC 1123)"
+        )
+    return value
+
+
+def _namespaces(table: Mapping[str, Any], path: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    given = as_list(table, "namespaces", path)
+    place = at(path, "namespaces")
+    if default and table.get("namespaces") is not None and not given:
+        raise ConfigError(place, "the list is empty", "leave the key away for all namespaces")
+    if given == [ANY_NAMESPACE]:
+        return (ANY_NAMESPACE,) if default else ()
+    return tuple(_dns_name(item, f"{place}[{i}]", _LABEL) for i, item in enumerate(given)) or default
+
+
+def _ipam(table: Mapping[str, Any], path: str) -> dict[str, Any]:
+    ipam = as_map(table, "ipam", path)
+    if ipam and not (isinstance(ipam.get("type"), str) and ipam["type"]):
+        raise ConfigError(f"{at(path, 'ipam')}.type", "the IPAM plugin is not named", "type: host-local, for example")
+    return dict(ipam)
+
+
+def _bandwidth(table: Mapping[str, Any], path: str) -> dict[str, int]:
+    """Numbers may be texts of digits, as YAML has them after a template."""
+    given = {
+        key: int(value) if isinstance(value, str) and value.isdecimal() else value
+        for key, value in as_map(table, "bandwidth", path).items()
+    }
+    return Bandwidth.parse(given, at(path, "bandwidth")).to_cni()
