@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
+MAX_DIGITS = 20
+"""Of a whole number: 64 bits have as many. Reading one of a million digits takes Python minutes."""
 VALID_ATTACHMENTS = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The second is what libcni also sends."""
 COMMON_KEYS = frozenset({
@@ -62,7 +64,7 @@ def decode(stdin: bytes) -> dict[str, Any]:
         raise DecodeError(f"the configuration is not UTF-8: byte {error.start}") from error
     _check_depth(text)
     try:
-        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_int=_whole_number, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the configuration is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -157,6 +159,12 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
+def _whole_number(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number has {len(digits)} digits, at most {MAX_DIGITS} are read")
+    return int(digits)
+
+
 def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is not a JSON number")
 
@@ -164,7 +172,7 @@ def _no_constant(word: str) -> None:
 def _check_depth(text: str) -> None:
     """Brackets inside strings count too: a bound, not a parser."""
     depth = 0
-    for sign in re.findall(r"[\[{\]}]", text):
-        depth += 1 if sign in "[{" else -1
+    for sign in re.finditer(r"[\[{\]}]", text):
+        depth += 1 if sign[0] in "[{" else -1
         if depth > MAX_DEPTH:
             raise DecodeError("the configuration is nested too deeply", f"at most {MAX_DEPTH} levels are read")

@@ -24,7 +24,9 @@ _NEEDED = {
     VERSION: (),
 }
 _CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
-_KNOWN_ARGS = ("IgnoreUnknown", "K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID", "MAC")
+_KNOWN_ARGS = ("IgnoreUnknown", "K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID")
+_PEERS_ARGS = ("mac", "ovnport")
+"""What ovs-cni reads, in any case of letters. The second gets an error of its own."""
 _IPAMS_ARGS = ("IP", "GATEWAY")
 """What the reference IPAM plugins read."""
 _TRUE = ("1", "t", "true")
@@ -82,7 +84,7 @@ def _args(text: str, strict: bool) -> dict[str, str]:
         if not equals and strict:
             raise InvalidEnvironment(f"CNI_ARGS: {pair!r} is not KEY=VALUE")
         args[key] = value
-    unknown = [key for key in args if key not in (*_KNOWN_ARGS, *_IPAMS_ARGS)]
+    unknown = [key for key in args if key not in (*_KNOWN_ARGS, *_IPAMS_ARGS) and key.lower() not in _PEERS_ARGS]
     if unknown and strict and args.get("IgnoreUnknown", "").lower() not in _TRUE:
         raise InvalidEnvironment(f"CNI_ARGS: unknown key {unknown[0]}", "add IgnoreUnknown=1 to have it ignored")
     return args
