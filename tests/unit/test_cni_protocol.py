@@ -162,8 +162,7 @@ def wish_of(**keys: Any) -> Any:
         ({"vlan": 100, "mac": "01:00:5e:00:00:01"}, "mac", 7),
         ({"vlan": 100, "runtimeConfig": {"mac": "x"}}, "runtimeConfig.mac", 7),
         ({"vlna": 100}, "vlna", 2),
-        ({"vlan": 100, "trunk": [{"id": 1}]}, "trunk", 2),
-        ({"vlan": 100, "socket_file": "unix:/x"}, "socket_file", 2),
+        ({"vlan": 100, "trunk": [{"id": 1}]}, "vlan_mode", 7),
     ],
 )
 def test_a_bad_key_of_the_plugin_is_named(keys: dict[str, Any], path: str, code: int) -> None:
@@ -175,10 +174,10 @@ def test_a_bad_key_of_the_plugin_is_named(keys: dict[str, Any], path: str, code:
 
 def test_what_a_wish_takes() -> None:
     wish = wish_of(vlan=100, mac="02-00-5E-10-00-01", mtu=1400, **{"example.org/key": 1, "cni.dev/x": 2})
-    assert (wish.bridge, wish.vlan, wish.mac, wish.mtu) == ("br-pod", 100, "02:00:5e:10:00:01", 1400)
+    assert (wish.bridge, wish.vlans.tag, wish.mac, wish.mtu) == ("br-pod", 100, "02:00:5e:10:00:01", 1400)
     runtime = wish_of(vlan=100, mac="02:00:00:00:00:01", runtimeConfig={"mac": "02:00:00:00:00:02"})
     assert runtime.mac == "02:00:00:00:00:02"
-    assert wish_of(untagged=True).vlan is None
+    assert wish_of(untagged=True).vlans.tag == 0
 
 
 @given(st.text(min_size=1, max_size=80), st.text(min_size=1, max_size=15))

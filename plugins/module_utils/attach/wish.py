@@ -15,28 +15,46 @@ from ..cni.config import COMMON_KEYS, NetConf
 from ..cni.request import Request
 from ..errors import UNAVAILABLE, ConfigError, PodnetError, PolicyError, UnsupportedField
 from ..model.names import nearest, parse_ifname, parse_mac, parse_mtu
-from ..model.node import Bridge, Node
+from ..model.node import Bridge, Node, refuse_egress, refuse_tunnel
 from ..model.paths import NODE_JSON
-from ..model.vlan import VlanSet, parse_vlan_id
+from ..model.port import Bandwidth, PortVlans, parse_port
+from ..model.tables import flag, optional
+from ..model.vlan import VlanSet
+from .peers import ANTREA_KEY, OVS_KEYS, own_form
 
-KEYS = ("bridge", "vlan", "untagged", "mtu", "mac")
+KEYS = (
+    "bridge", "vlan", "trunk", "untagged", "vlan_mode", "cvlans", "qinq_ethertype", "mtu", "mac", "ofport_request",
+    "spoof_check", "port_isolation", "bandwidth",
+)  # fmt: skip
+CAPABILITIES = ("mac", "ips", "ipRanges", "bandwidth")
 ETHERNET_MTU = 1500
+HIGHEST_OFPORT = 65279
+"""ovs-vswitchd.conf.db(5), table Interface, `ofport_request`: 1 to 65279."""
 _PREPARE = "prepare the node: ansible-playbook podnet.ovs.site"
+_DEVICE_FILE = "CNIDeviceInfoFile"
+"""Where Multus lets a plugin describe a hardware device. Ours have none."""
+_ASKS_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a pod asked for. `vlan` None: an access port for untagged frames. `mac` None: not given. `mtu`: bytes, the
-    bridge's own if none is given.
+    """What a pod asked for, and gets if the policy lets it.
 
-    `userspace`: whether the bridge switches outside of the kernel.
+    `mac` None: not given. `mtu`: bytes, the bridge's own if none is given. `userspace`: whether the bridge switches
+    outside of the kernel. `spoof_check`: asked for, or demanded by the policy. `vlan_limit`: how many VLAN headers the
+    node declares that its switch looks at, None if it declares nothing.
     """
 
     bridge: str
-    vlan: int | None
+    vlans: PortVlans
     mtu: int
     mac: str | None
     userspace: bool
+    bandwidth: Bandwidth | None = None
+    spoof_check: bool = False
+    isolated: bool = False
+    ofport_request: int | None = None
+    vlan_limit: int | None = None
 
 
 _known: tuple[tuple[int, ...], Node] | None = None
@@ -59,39 +77,50 @@ def load_node() -> Node:
         raise PodnetError(f"{NODE_JSON} cannot be used: {error}", _PREPARE, UNAVAILABLE) from error
 
 
-def parse_wish(conf: NetConf, request: Request, node: Node) -> Wish:
-    """Reads the plugin's own keys strictly. Raises ConfigError (code 7), UnsupportedField (code 2)."""
-    _refuse_unknown(conf.raw)
-    vlan = conf.raw.get("vlan")
-    untagged = conf.raw.get("untagged", False)
-    if not isinstance(untagged, bool):
-        raise ConfigError("untagged", f"{untagged!r} is neither true nor false", "leave it away for a tagged network")
-    if untagged == (vlan is not None):
-        message = "both vlan and untagged are given" if untagged else "neither vlan nor untagged is given"
-        raise ConfigError("vlan", message, 'write "vlan": 100 for a tagged network, or "untagged": true')
-    bridge = _bridge(conf.raw, node)
+def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True) -> Wish:
+    """Reads the plugin's own keys, in its own form or a peer's. Without `strict`, for CHECK, others are passed over.
+
+    Raises ConfigError (code 7), UnsupportedField (code 2), PolicyError (code 7).
+    """
+    raw = own_form(conf.raw, conf.type, node, strict)
+    if strict:
+        _refuse_unknown(raw)
+        _refuse_requests(conf, request)
+    bridge = _bridge(raw, node)
     declared = node.bridge(bridge)
+    vlans = parse_port(raw)
+    bandwidth = _bandwidth(conf, raw, node, bridge)
+    refuse_tunnel(node, vlans)
+    demanded = node.demands_spoof_check(bridge, request.pod_namespace, vlans.vlans, vlans.untagged)
     return Wish(
         bridge=bridge,
-        vlan=None if vlan is None else parse_vlan_id(vlan, "vlan"),
-        mtu=_mtu(conf.raw.get("mtu"), declared),
-        mac=_mac(conf, request),
+        vlans=vlans,
+        mtu=_mtu(raw.get("mtu"), declared),
+        mac=_mac(raw, conf, request),
         userspace=declared is not None and declared.datapath_type == "netdev",
+        bandwidth=bandwidth,
+        spoof_check=flag(raw, "spoof_check", "") or demanded,
+        isolated=flag(raw, "port_isolation", ""),
+        ofport_request=optional(raw, "ofport_request", "", _ofport),
+        vlan_limit=node.vlan_limit,
     )
 
 
 def refuse_closed(wish: Wish, request: Request, node: Node) -> None:
-    """Raises PolicyError for a bridge or VLAN that the node does not open to this pod's namespace."""
-    namespace = request.pod_namespace
-    vlans = VlanSet() if wish.vlan is None else VlanSet.of([wish.vlan])
-    if node.permits(wish.bridge, namespace, vlans, untagged=wish.vlan is None):
+    """Raises PolicyError for a bridge or a VLAN that the node does not open to this pod's namespace."""
+    namespace, wanted = request.pod_namespace, wish.vlans.vlans
+    untagged = wish.vlans.untagged
+    if node.permits(wish.bridge, namespace, wanted, untagged):
         return
-    what = "untagged frames" if wish.vlan is None else f"VLAN {wish.vlan}"
+    open_vlans = node.open_vlans(wish.bridge, namespace)
+    closed = wanted - open_vlans
+    tag = wish.vlans.tag
+    key = "vlan" if tag and tag in closed else "trunk" if closed else "untagged"
+    what = f"VLAN {_some(closed)}" if closed else "untagged frames"
     whom = f"pods of namespace {namespace}" if namespace else "pods without a namespace"
-    open_to = str(node.open_vlans(wish.bridge, namespace)) or "none"
     raise PolicyError(
-        f"vlan: {what} of bridge {wish.bridge} is not open to {whom}",
-        f"open to them: {open_to}; declare a network in podnet_networks, or a rule in podnet_policy",
+        f"{key}: {what} of bridge {wish.bridge} is not open to {whom}",
+        f"open to them: {_some(open_vlans) or 'none'}; more by a network in podnet_networks or a rule in podnet_policy",
     )
 
 
@@ -116,17 +145,42 @@ def _digest(container_id: str, ifname: str) -> bytes:
     return hashlib.sha256(f"{container_id}/{ifname}".encode()).digest()
 
 
+def _some(vlans: VlanSet) -> str:
+    """The first few of them, in words."""
+    few = VlanSet(vlans.ranges[:5])
+    return str(few) if few == vlans else f"{few} and more"
+
+
 def _refuse_unknown(raw: Mapping[str, Any]) -> None:
     known = (*COMMON_KEYS, *KEYS)
     for key in sorted(raw):
         # A key with a dot is somebody's own by the reverse-domain convention, or the protocol's cni.dev/*.
         if key in known or "." in key:
             continue
-        if key == "trunk":
-            raise UnsupportedField(key, "this version makes access ports only", 'write "vlan": 100')
-        guess = nearest(key, known)
+        guess = nearest(key, (*known, *OVS_KEYS, ANTREA_KEY))
         hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(KEYS)}"
         raise UnsupportedField(key, f"unknown key with value {raw[key]!r}"[:200], hint)
+
+
+def _refuse_requests(conf: NetConf, request: Request) -> None:
+    """What a runtime asks for and this plugin or this configuration cannot give is an error, never left out."""
+    declared = conf.raw.get("capabilities")
+    if declared is not None and not isinstance(declared, Mapping):
+        raise ConfigError("capabilities", f"an object is wanted, not {declared!r}"[:200], 'like {"mac": true}')
+    for key in sorted(conf.runtime):
+        if "." in key or key == _DEVICE_FILE or conf.runtime[key] in _ASKS_NOTHING:
+            continue
+        place = f"runtimeConfig.{key}"
+        if key not in CAPABILITIES:
+            hint = f"take the capability {key} out of this plugin; it can do: {', '.join(CAPABILITIES)}"
+            raise ConfigError(place, "podnet-ovs cannot do that", hint)
+        if declared is not None and declared.get(key) is not True:
+            raise ConfigError(place, "the configuration does not declare it", f'"capabilities": {{"{key}": true}}')
+        if key in ("ips", "ipRanges") and not conf.ipam:
+            raise ConfigError(place, "it is for an IPAM plugin, and none is named", "name one in ipam")
+    for place, args in (("args.cni.ovnPort", conf.args), ("CNI_ARGS OvnPort", request.args)):
+        if _folded(args, "ovnport") not in _ASKS_NOTHING:
+            raise UnsupportedField(place, "ports of OVN are not made here", "leave it away")
 
 
 def _bridge(raw: Mapping[str, Any], node: Node) -> str:
@@ -144,16 +198,37 @@ def _mtu(value: object, bridge: Bridge | None) -> int:
     return parse_mtu(value, "mtu")
 
 
-def _mac(conf: NetConf, request: Request) -> str | None:
+def _mac(raw: Mapping[str, Any], conf: NetConf, request: Request) -> str | None:
     """The runtime's request counts most, then args.cni, CNI_ARGS, and the configuration's own key."""
-    for path, value in _macs(conf, request):
+    for path, value in _macs(raw, conf, request):
         if value not in (None, ""):
             return parse_mac(value, path)
     return None
 
 
-def _macs(conf: NetConf, request: Request) -> Iterator[tuple[str, Any]]:
+def _macs(raw: Mapping[str, Any], conf: NetConf, request: Request) -> Iterator[tuple[str, Any]]:
     yield "runtimeConfig.mac", conf.runtime.get("mac")
-    yield "args.cni.mac", conf.args.get("mac")
-    yield "CNI_ARGS MAC", request.args.get("MAC")
-    yield "mac", conf.raw.get("mac")
+    yield "args.cni.mac", _folded(conf.args, "mac")
+    yield "CNI_ARGS MAC", _folded(request.args, "mac")
+    yield "mac", raw.get("mac")
+
+
+def _folded(args: Mapping[str, Any], name: str) -> Any:
+    """The argument of that name, which ovs-cni takes in any case of letters."""
+    return next((value for key, value in args.items() if key.lower() == name), None)
+
+
+def _bandwidth(conf: NetConf, raw: Mapping[str, Any], node: Node, bridge: str) -> Bandwidth | None:
+    """The runtime's request counts more than the configuration's own key."""
+    for path, table in (("runtimeConfig", conf.runtime), ("", raw)):
+        bandwidth = optional(table, "bandwidth", path, Bandwidth.parse)
+        if bandwidth:
+            refuse_egress(node, bridge, bandwidth, path)
+            return bandwidth
+    return None
+
+
+def _ofport(value: object, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= HIGHEST_OFPORT:
+        raise ConfigError(path, f"{value!r} is not an OpenFlow port"[:200], f"a whole number, 1 to {HIGHEST_OFPORT}")
+    return value
