@@ -130,7 +130,7 @@ options:
             description: MAC address.
             type: str
   networks:
-    description: The pod networks. Each opens its VLAN on its bridge to pods.
+    description: The pod networks. Each opens what its pods' ports reach, its VLANs on its bridge, to pods.
     type: list
     elements: dict
     default: []
@@ -147,15 +147,47 @@ options:
         description: The network's VLAN.
         type: int
       untagged:
-        description: The network has no VLAN, its frames are untagged.
+        description: The network's frames are untagged; with O(networks[].trunk), untagged ones as well.
         type: bool
         default: false
+      trunk:
+        description:
+          - The VLANs of a network whose pods tag their frames themselves, as a number, a string such as V(100,200-210),
+            or a list of these.
+        type: raw
+      vlan_mode:
+        description: Open vSwitch's mode of the ports. By default V(access), or V(trunk) with O(networks[].trunk).
+        type: str
+        choices: [access, trunk, native-tagged, native-untagged, dot1q-tunnel]
+      cvlans:
+        description: The VLANs that pods may send inside a V(dot1q-tunnel), in any form that O(networks[].trunk) takes.
+        type: raw
+      qinq_ethertype:
+        description: The EtherType of the outer tag of a V(dot1q-tunnel); Open vSwitch's own is V(802.1ad).
+        type: str
+        choices: [802.1ad, 802.1q]
       mtu:
         description: MTU of the pods' interfaces, in bytes.
         type: int
       mac:
         description: MAC address of the pod's interface, for a network with a single pod.
         type: str
+      spoof_check:
+        description:
+          - Pods may send from their own MAC and IP addresses only. All pods of O(networks[].namespaces) that reach one
+            of its VLANs are checked, whatever their NetworkAttachmentDefinition says.
+        type: bool
+        default: false
+      port_isolation:
+        description: Pods of the network do not reach each other on one bridge, only what is behind its uplinks.
+        type: bool
+        default: false
+      bandwidth:
+        description:
+          - Limits of each pod, with the keys C(ingressRate) and C(egressRate) in bits per second, and C(ingressBurst)
+            and C(egressBurst) in bits. Ingress is towards the pod.
+        type: dict
+        default: {}
       namespaces:
         description: The namespaces whose pods may attach; all of them without it.
         type: list
@@ -195,10 +227,20 @@ options:
         description: Whether pods may send and get untagged frames.
         type: bool
         default: false
+      spoof_check:
+        description: Whether pods that reach one of these VLANs may send from their own MAC and IP addresses only.
+        type: bool
+        default: false
       namespaces:
         description: For pods of these namespaces; of all of them without it.
         type: list
         elements: str
+  configuration_paths:
+    description:
+      - Files on the node that a configuration in the form of ovs-cni may name as C(configuration_path).
+    type: list
+    elements: str
+    default: []
   purge:
     description: Whether what an earlier run made and is not declared any more is removed.
     type: bool
@@ -407,8 +449,15 @@ NETWORK = {
     "bridge": NAME,
     "vlan": NUMBER,
     "untagged": NO,
+    "trunk": RAW,
+    "vlan_mode": {"type": "str", "choices": ["access", "trunk", "native-tagged", "native-untagged", "dot1q-tunnel"]},
+    "cvlans": RAW,
+    "qinq_ethertype": {"type": "str", "choices": ["802.1ad", "802.1q"]},
     "mtu": NUMBER,
     "mac": TEXT,
+    "spoof_check": NO,
+    "port_isolation": NO,
+    "bandwidth": KEYS,
     "namespaces": NO_WORDS,
     "ipam": KEYS,
     "cni_version": {
@@ -417,7 +466,8 @@ NETWORK = {
     "capabilities": KEYS,
     "annotations": KEYS,
 }  # fmt: skip
-RULE = {"bridge": NAME, "vlans": RAW, "untagged": NO, "namespaces": WORDS}
+KEYS_OF_NODE = ("bridges", "networks", "policy", "configuration_paths", "ovsdb")
+RULE = {"bridge": NAME, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS}
 
 
 def argument_spec() -> dict[str, Any]:
@@ -426,6 +476,7 @@ def argument_spec() -> dict[str, Any]:
         "bridges": {"type": "list", "elements": "dict", "default": [], "options": BRIDGE},
         "networks": {"type": "list", "elements": "dict", "default": [], "options": NETWORK},
         "policy": {"type": "list", "elements": "dict", "default": [], "options": RULE},
+        "configuration_paths": NO_WORDS,
         "purge": {"type": "bool", "default": True},
         "force": {"type": "bool", "default": False},
         "unbridge": {"type": "bool", "default": False},
@@ -446,7 +497,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     options = Options(purge=module.params["purge"], force=module.params["force"])
     try:
-        node = Node.parse({key: module.params[key] for key in ("bridges", "networks", "policy", "ovsdb")})
+        node = Node.parse({key: module.params[key] for key in KEYS_OF_NODE})
     except PodnetError as error:
         fail(module, error)
 

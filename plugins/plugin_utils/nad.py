@@ -19,15 +19,24 @@ CNI_TYPE = "podnet-ovs"
 
 def cni_config(network: Network) -> dict[str, Any]:
     """The CNI configuration list of a pod network, its keys in a fixed order."""
-    plugin: dict[str, Any] = {"type": CNI_TYPE, "bridge": network.bridge}
-    if network.untagged:
-        plugin["untagged"] = True
-    else:
-        plugin["vlan"] = network.vlan
-    plugin.update({key: value for key, value in (("mtu", network.mtu), ("mac", network.mac)) if value is not None})
-    plugin.update({key: dict(value) for key, value in (("capabilities", network.capabilities),) if value})
-    if network.ipam:
-        plugin["ipam"] = dict(network.ipam)
+    keys: dict[str, Any] = {
+        "type": CNI_TYPE,
+        "bridge": network.bridge,
+        "vlan": network.vlan,
+        "trunk": network.trunk.to_trunk() if network.trunk else None,
+        "untagged": network.untagged,
+        "vlan_mode": network.vlan_mode,
+        "cvlans": network.cvlans.to_trunk() if network.cvlans else None,
+        "qinq_ethertype": network.qinq_ethertype,
+        "mtu": network.mtu,
+        "mac": network.mac,
+        "spoof_check": network.spoof_check,
+        "port_isolation": network.port_isolation,
+        "bandwidth": dict(network.bandwidth),
+        "capabilities": dict(network.capabilities),
+        "ipam": dict(network.ipam),
+    }
+    plugin = {key: value for key, value in keys.items() if value}
     return {"cniVersion": network.cni_version, "name": network.name, "plugins": [plugin]}
 
 
