@@ -32,7 +32,7 @@ _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 def parse_ifname(value: object, path: str) -> str:
     """An interface name that the kernel takes (net/core/dev.c, dev_valid_name). Raises ConfigError."""
     if not isinstance(value, str) or not value:
-        raise ConfigError(path, f"an interface name is a word, not {value!r}")
+        raise ConfigError(path, f"an interface name is a word, not {value!r}"[:200], "like eth0 or br-pod")
     length = len(value.encode())
     if length > IFNAME_BYTES:
         raise ConfigError(path, f"the interface name {value!r} has {length} bytes", f"at most {IFNAME_BYTES} fit")
