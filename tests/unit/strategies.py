@@ -32,6 +32,11 @@ INTERFACES = ("if1", "if2", "if3", "if4")
 ADDRESSES = ("10.0.0.1/24", "10.0.1.1/24", "fd00::1/64", "fd00:1::1/64", "10.0.2.1/24", "fd00:2::1/64")
 
 
+def any_of(*values: Any) -> tuple[Any, ...]:
+    """Values of every kind, for a table of bad ones."""
+    return values
+
+
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
     """A declared node that is valid, on the NICs `NICS`."""

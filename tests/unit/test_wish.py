@@ -20,6 +20,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.cni.request import pars
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import ConfigError, PodnetError, PolicyError
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Node
 from ansible_collections.podnet.ovs.plugins.module_utils.model.port import Bandwidth, PortVlans, parse_port
+from ansible_collections.podnet.ovs.tests.unit.strategies import any_of
 
 LIMITS = {"ingressRate": 1_000_000, "ingressBurst": 80_000, "egressRate": 2_000_000, "egressBurst": 90_000}
 IPAM = {"type": "host-local"}
@@ -97,12 +98,18 @@ def test_what_silence_means() -> None:
         ({"vlna": 100}, "vlna", 2),
         ({"vlan": 100, "Vlan": 100}, "Vlan", 2),
         ({"vlan": 100, "isGateway": True}, "isGateway", 2),
-        *[({"vlan": 100, "mtu": bad}, "mtu", 7) for bad in (True, "1500", 67, 65536, 1500.0, [], -1)],
-        *[({"vlan": 100, "mac": bad}, "mac", 7) for bad in ("01:00:5e:00:00:01", 5, "0:0", [], {"a": 1}, False)],
-        *[({"vlan": 100, "bridge": bad}, "bridge", 7) for bad in ("", "a" * 16, "br\n", "..", 5, [], True, "br/x")],
-        *[({"vlan": 100, "ofport_request": bad}, "ofport_request", 7) for bad in (0, 65280, -1, True, "1", 1.0, [])],
-        *[({"vlan": 100, "spoof_check": bad}, "spoof_check", 7) for bad in (1, "yes", [], 0)],
-        *[({"vlan": 100, "port_isolation": bad}, "port_isolation", 7) for bad in (1, "yes", {}, 0.0)],
+        *[({"vlan": 100, "mtu": bad}, "mtu", 7) for bad in any_of(True, "1500", 67, 65536, 1500.0, [], -1)],
+        *[({"vlan": 100, "mac": bad}, "mac", 7) for bad in any_of("01:00:5e:00:00:01", 5, "0:0", [], {"a": 1}, False)],
+        *[
+            ({"vlan": 100, "bridge": bad}, "bridge", 7)
+            for bad in any_of("", "a" * 16, "br\n", "..", 5, [], True, "br/x")
+        ],
+        *[
+            ({"vlan": 100, "ofport_request": bad}, "ofport_request", 7)
+            for bad in any_of(0, 65280, -1, True, "1", 1.0, [])
+        ],
+        *[({"vlan": 100, "spoof_check": bad}, "spoof_check", 7) for bad in any_of(1, "yes", [], 0)],
+        *[({"vlan": 100, "port_isolation": bad}, "port_isolation", 7) for bad in any_of(1, "yes", {}, 0.0)],
         ({"vlan": 100, "bandwidth": {"ingressRate": 1e6, "ingressBurst": 5}}, "bandwidth.ingressRate", 7),
         ({"vlan": 100, "bandwidth": {"rate": 5}}, "bandwidth.rate", 2),
         ({"vlan": 100, "bandwidth": LIMITS, "bridge": "br-user"}, "bandwidth.egressRate", 7),
@@ -151,7 +158,14 @@ def test_the_runtimes_requests_count_most() -> None:
 
 
 def test_requests_for_nothing_ask_nothing() -> None:
-    nothing = {"portMappings": [], "mac": "", "ips": None, "bandwidth": {}, "CNIDeviceInfoFile": "/x", "a.org/b": 1}
+    nothing: dict[str, Any] = {
+        "portMappings": [],
+        "mac": "",
+        "ips": None,
+        "bandwidth": {},
+        "CNIDeviceInfoFile": "/x",
+        "a.org/b": 1,
+    }
     wish = wish_of({"vlan": 100, "runtimeConfig": nothing, "bandwidth": dict.fromkeys(LIMITS, 0)})
     assert wish.mac is None and wish.bandwidth is None
 
