@@ -31,7 +31,13 @@ FLOORS = {
 }
 SIDE_BY_SIDE = [{"kernel", "vswitch"}, {"attach", "uplink"}]
 """Folders of one floor that know nothing of each other."""
-ONLY_IN = {"pyroute2": "kernel", "ovsdbapp": "vswitch", "ovs": "vswitch", "ansible": "ansible_glue"}
+ONLY_IN = {
+    "pyroute2": "kernel",
+    "ovsdbapp": "vswitch",
+    "ovs": "vswitch",
+    "prometheus_client": "agent",
+    "ansible": "ansible_glue",
+}
 """Third-party packages and the one place that may import them."""
 
 
