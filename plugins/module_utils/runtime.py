@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import DecodeError, PodnetError, RefusedError
+from .errors import ConfigError, DecodeError, PodnetError, RefusedError
 from .kernel.files import locked
 from .model.paths import CNI_BIN, OPT
 from .uplink.journal import open_moves
@@ -29,18 +29,24 @@ SCHEMA = 1
 """Of manifest.json: keys may be added, a newer one is refused."""
 PYTHON = "/usr/bin/python3"
 PREVIOUS = "previous"
+ALIASES = ("ovs", "antrea")
+"""Types of peers whose configurations the plugin takes as they are, when it is called by their names."""
+ALIASED = "podnet-ovs"
 COMPILE_TIMEOUT = 180.0
 OLDEST_PYTHON = (3, 9)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runtime lies on a node. `command` is the link for a person's path, or None."""
+    """Where the runtime lies on a node. `command` is the link for a person's path, or None; `aliases` are those of
+    ALIASES by which the plugin is to be found too.
+    """
 
     opt: str = OPT
     bin_dir: str = CNI_BIN
     python: str = PYTHON
     command: str | None = None
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,9 +122,16 @@ def read_manifest(archive: str) -> Manifest:
 
 
 def wanted(state: State, place: Place, manifest: Manifest) -> State:
-    """What should be installed so that this version is in use: the plan's other half."""
+    """What should be installed so that this version is in use: the plan's other half.
+
+    Raises ConfigError for an alias that is not one of ALIASES.
+    """
     opt = Path(place.opt)
-    links = {str(Path(place.bin_dir) / name): str(opt / "current" / "bin" / name) for name in manifest.cni}
+    unknown = sorted(set(place.aliases) - set(ALIASES))
+    if unknown:
+        raise ConfigError("aliases", f"{unknown[0]!r} is no plugin that this one stands in for", " or ".join(ALIASES))
+    names = {**{name: name for name in manifest.cni}, **dict.fromkeys(place.aliases, ALIASED)}
+    links = {str(Path(place.bin_dir) / name): str(opt / "current" / "bin" / file) for name, file in names.items()}
     if place.command:
         links[place.command] = str(opt / "current" / "bin" / "podnet")
     previous = state.previous if state.current in (None, manifest.version) else state.current
@@ -148,13 +161,14 @@ def install(
     python: str = PYTHON,
     command: str | None = None,
     version: str | None = None,
+    aliases: tuple[str, ...] = (),
 ) -> tuple[State, State]:
     """Puts a version in use, from its archive or, with `version`, one that is on the node already.
 
     Gives what was and what is. Raises RefusedError where a link's place holds a file that is not ours, and PodnetError
     if the interpreter cannot compile the files; what was in use stays so.
     """
-    place = Place(opt, bin_dir, python, command)
+    place = Place(opt, bin_dir, python, command, aliases)
     before = observe(place)
     if archive is None and version is None:
         raise PodnetError("neither an archive nor a version is given")
@@ -166,8 +180,7 @@ def install(
 
 def apply(place: Place, before: State, after: State, manifest: Manifest, archive: str | None) -> None:
     """Does what `operations` says, and clears away what an interrupted run has left. Two runs follow one another."""
-    for link in after.links:
-        check_free(link, place.opt)
+    check_free(place, after)
     with locked(f"{place.opt}/.lock", COMPILE_TIMEOUT):
         _apply(place, before, after, manifest, archive)
 
@@ -210,11 +223,19 @@ def uninstall(opt: str = OPT, bin_dir: str = CNI_BIN, command: str | None = None
     return before
 
 
-def check_free(link: str, opt: str) -> None:
-    """Raises RefusedError if something that is not ours is where this link should be."""
-    path = Path(link)
-    if os.path.lexists(path) and not _is_ours(path, Path(opt)):
-        raise RefusedError(f"{link} is there and not of podnet.ovs", "move it away, or choose another folder")
+def check_free(place: Place, after: State) -> None:
+    """Raises RefusedError if something that is not ours is where one of the links should be."""
+    for link in after.links:
+        path = Path(link)
+        if not os.path.lexists(path) or _is_ours(path, Path(place.opt)):
+            continue
+        hint = "move it away, or choose another folder"
+        if path.name in place.aliases:
+            hint = (
+                f"take {path.name} out of podnet_cni_aliases; or, when no pod is attached by it any more, remove what "
+                "installs it (a DaemonSet would put it back), and then the file"
+            )
+        raise RefusedError(f"{link} is there and not of podnet.ovs", hint)
 
 
 def _in_use(state: State, opt: Path) -> set[str]:

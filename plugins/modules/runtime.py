@@ -45,6 +45,19 @@ options:
       - Where a link to the command C(podnet) is kept for people. An empty text means nowhere.
     type: str
     default: /usr/local/bin/podnet
+  aliases:
+    description:
+      - Types of other plugins whose configurations C(podnet-ovs) serves unchanged. Each becomes a link to it in
+        O(bin_dir). V(ovs) is that of ovs-cni, V(antrea) is Antrea's for secondary networks of the type C(vlan).
+      - Refused, before anything is changed, where a file of that name is there that is not of this collection.
+      - A link whose name is not listed any more goes. Pods that were attached by it need it for their end, so drain the
+        node first.
+    type: list
+    elements: str
+    choices:
+      - ovs
+      - antrea
+    default: []
   _manifest:
     description:
       - Set by the collection itself, what its archive would bring. Not for tasks.
@@ -61,6 +74,10 @@ EXAMPLES = r"""
 - name: Install this collection's runtime on a k3s node
   podnet.ovs.runtime:
     bin_dir: /var/lib/rancher/k3s/data/cni
+
+- name: Serve the networks of ovs-cni too, which is not installed on this node
+  podnet.ovs.runtime:
+    aliases: [ovs]
 
 - name: Go back to the version before
   podnet.ovs.runtime:
@@ -136,8 +153,7 @@ def present(module: AnsibleModule, place: runtime.Place) -> dict[str, Any]:
     )
     before = runtime.observe(place)
     after = runtime.wanted(before, place, manifest)
-    for link in after.links:
-        runtime.check_free(link, place.opt)
+    runtime.check_free(place, after)
     result = {"version": manifest.version, **answer(before, after)}
     if not result["changed"] or module.check_mode:
         return result
@@ -163,6 +179,7 @@ def main() -> None:
             "bin_dir": {"type": "path", "default": "/opt/cni/bin"},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "command": {"type": "str", "default": "/usr/local/bin/podnet"},
+            "aliases": {"type": "list", "elements": "str", "choices": ["ovs", "antrea"], "default": []},
             "_manifest": {"type": "dict"},
             "_archive": {"type": "path"},
         },
@@ -172,6 +189,7 @@ def main() -> None:
         bin_dir=module.params["bin_dir"],
         python=module.params["python"],
         command=module.params["command"] or None,
+        aliases=tuple(module.params["aliases"]),
     )
     try:
         result = present(module, place) if module.params["state"] == "present" else absent(module, place)

@@ -644,6 +644,29 @@ def fresh(lab: Lab, trunk: Lan) -> Light:
     return node
 
 
+def test_names_of_peers(node: Light) -> None:
+    """A link to the plugin for each that is listed; check mode says the same; the plugin answers by that name."""
+    version = node.run("readlink", "/opt/podnet/current").stdout.strip()
+    link, wanted_links = "/opt/cni/bin/ovs", {"version": version, "command": "", "aliases": ["ovs"]}
+    assert run(node, "runtime", True, **wanted_links)["operations"] == [f"link {link}"]
+    assert node.run("test", "-e", link, check=False).returncode == 1
+    result = run(node, "runtime", **wanted_links)
+    assert result["changed"] and result["operations"] == [f"link {link}"]
+    assert result["diff"]["after"]["links"][link] == "/opt/podnet/current/bin/podnet-ovs"
+    assert not run(node, "runtime", **wanted_links)["changed"]
+    said = node.run(link, env={"CNI_COMMAND": "VERSION"}, input='{"cniVersion": "1.0.0"}').stdout
+    assert "1.1.0" in json.loads(said)["supportedVersions"]
+    plain = {"version": version, "command": ""}
+    assert run(node, "runtime", **plain)["operations"] == [f"unlink {link}"]
+    node.write(link, "ovs-cni's own", "755")
+    for check in (True, False):
+        failed = run_module(node, "runtime", check, **wanted_links)
+        assert failed["failed"] and "podnet_cni_aliases" in failed["hint"], failed
+    assert node.run("cat", link).stdout == "ovs-cni's own"
+    assert not run(node, "runtime", **plain)["changed"], "what is not listed is none of our business"
+    node.run("rm", link)
+
+
 def test_check_mode_on_a_fresh_node_plans_from_nothing(fresh: Light) -> None:
     result = run(fresh, "node", True, **wanted("netdev"))
     assert result["changed"] and ("bridge", "br-pod", "create") in steps(result)

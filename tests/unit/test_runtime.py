@@ -16,7 +16,12 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.podnet.ovs.plugins.module_utils import runtime
-from ansible_collections.podnet.ovs.plugins.module_utils.errors import DecodeError, PodnetError, RefusedError
+from ansible_collections.podnet.ovs.plugins.module_utils.errors import (
+    ConfigError,
+    DecodeError,
+    PodnetError,
+    RefusedError,
+)
 from ansible_collections.podnet.ovs.plugins.plugin_utils.archive import Archive, ArchiveError, build_archive
 
 
@@ -100,12 +105,14 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.opt, self.bin_dir, self.command = str(root / "opt"), str(root / "cni"), str(root / "sbin" / "podnet")
 
-    def install(self, archive: Archive | None, version: str | None = None) -> list[str]:
+    def install(
+        self, archive: Archive | None, version: str | None = None, aliases: tuple[str, ...] = ()
+    ) -> list[str]:  # fmt: skip
         """Installs, and gives what was done."""
         path = str(archive.path) if archive else None
         place = runtime.Place(self.opt, self.bin_dir, sys.executable, self.command)
         before = runtime.observe(place)
-        runtime.install(path, self.opt, self.bin_dir, sys.executable, self.command, version)
+        runtime.install(path, self.opt, self.bin_dir, sys.executable, self.command, version, aliases)
         return runtime.operations(before, runtime.observe(place))
 
     def state(self) -> runtime.State:
@@ -234,6 +241,44 @@ def test_removal_takes_our_links_only(collection: Path, node: Node) -> None:
     assert not os.path.lexists(node.command)
     assert not Path(node.opt).exists()
     assert runtime.uninstall(node.opt, node.bin_dir, node.command) == runtime.State()
+
+
+def test_names_of_peers_lead_to_the_plugin_as_long_as_they_are_listed(collection: Path, node: Node) -> None:
+    archive = build(collection)
+    ovs, antrea = f"{node.bin_dir}/ovs", f"{node.bin_dir}/antrea"
+    assert f"link {ovs}" in node.install(archive, aliases=("ovs",))
+    assert os.readlink(ovs) == os.readlink(f"{node.bin_dir}/podnet-ovs") and not os.path.lexists(antrea)
+    assert node.install(archive, aliases=("ovs",)) == []
+    assert node.install(archive, aliases=("antrea",)) == [f"link {antrea}", f"unlink {ovs}"]
+    assert sorted(os.listdir(node.bin_dir)) == ["antrea", "podnet-ovs"]
+    second = changed(collection, "two")
+    assert f"unlink {antrea}" not in node.install(second, aliases=("antrea",))
+    runtime.uninstall(node.opt, node.bin_dir, node.command)
+    assert os.listdir(node.bin_dir) == []
+
+
+@pytest.mark.parametrize("foreign", ["file", "link"])
+def test_a_peer_that_is_installed_itself_is_not_replaced(collection: Path, node: Node, foreign: str) -> None:
+    node.install(build(collection))
+    peer = Path(node.bin_dir, "ovs")
+    if foreign == "file":
+        peer.write_text("ovs-cni's own", encoding="utf-8")
+    else:
+        peer.symlink_to("/usr/libexec/ovs-cni")
+    before = node.state()
+    with pytest.raises(RefusedError, match=r"/ovs is there and not of podnet.ovs") as caught:
+        node.install(changed(collection, "two"), aliases=("antrea", "ovs"))
+    assert "take ovs out of podnet_cni_aliases" in caught.value.hint and "DaemonSet" in caught.value.hint
+    assert node.state() == before and sorted(os.listdir(node.bin_dir)) == ["ovs", "podnet-ovs"]
+    runtime.uninstall(node.opt, node.bin_dir, node.command)
+    assert os.listdir(node.bin_dir) == ["ovs"], "what is not ours stays"
+
+
+@pytest.mark.parametrize("name", ["bridge", "../ovs", "", "podnet-ovs"])
+def test_a_name_that_the_plugin_does_not_stand_in_for(collection: Path, node: Node, name: str) -> None:
+    with pytest.raises(ConfigError, match="ovs or antrea"):
+        node.install(build(collection), aliases=(name,))
+    assert node.state() == runtime.State()
 
 
 def test_what_is_no_archive(tmp_path: Path) -> None:
