@@ -1,7 +1,7 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calls CNI plugins in a light node as a container runtime does, and looks at what they leave."""
+"""Calls CNI plugins in a node as a container runtime does, and looks at what they leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ansible_collections.podnet.ovs.tests.lab import Light
+    from ansible_collections.podnet.ovs.tests.lab import Light, Node
 
 Json = dict[str, Any]
 
@@ -88,7 +88,7 @@ def environment(verb: str, container: str, pod: str) -> dict[str, str]:
 
 
 def call(
-    node: Light, verb: str, conf: Json | str | bytes, container: str = "c1", pod: str = "p1",
+    node: Node, verb: str, conf: Json | str | bytes, container: str = "c1", pod: str = "p1",
     env: Mapping[str, str] | None = None, timeout: float = 60,
 ) -> Answer:  # fmt: skip
     """One call of podnet-ovs; `env` are further variables."""
@@ -100,7 +100,7 @@ def call(
 
 
 def add(
-    node: Light, conf: Json, container: str = "c1", pod: str = "p1", env: Mapping[str, str] | None = None
+    node: Node, conf: Json, container: str = "c1", pod: str = "p1", env: Mapping[str, str] | None = None
 ) -> Json:  # fmt: skip
     """An ADD that must succeed; gives its result."""
     answer = call(node, "ADD", conf, container, pod, env)
@@ -109,7 +109,7 @@ def add(
 
 
 def delete(
-    node: Light, conf: Json | bytes, container: str = "c1", pod: str = "p1", env: Mapping[str, str] | None = None
+    node: Node, conf: Json | bytes, container: str = "c1", pod: str = "p1", env: Mapping[str, str] | None = None
 ) -> None:  # fmt: skip
     """A DEL that must succeed, and say nothing."""
     answer = call(node, "DEL", conf, container, pod, env)
@@ -167,7 +167,7 @@ def agent(node: Light) -> Iterator[subprocess.Popen[bytes]]:
     assert node.run("test", "-e", SOCKET, check=False).returncode == 1, "the agent leaves its socket behind"
 
 
-def start(node: Light, verb: str, conf: Mapping[str, Any], container: str, pod: str) -> subprocess.Popen[bytes]:
+def start(node: Node, verb: str, conf: Mapping[str, Any], container: str, pod: str) -> subprocess.Popen[bytes]:
     """Begins a call and does not wait for it. The process is the plugin."""
     process = node.popen(
         PLUGIN, env=environment(verb, container, pod), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
