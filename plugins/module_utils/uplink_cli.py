@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 from .errors import PodnetError
 from .model.move import ROLLBACK_FAILED
+from .terminal import FAILED, OK, complain, print_json, say
 from .uplink import deadman
 from .uplink.confirm import NotConfirmed, confirm, extend, rollback
 from .uplink.ensure import ensure
@@ -25,7 +25,6 @@ from .uplink.status import deadline_in, overview, status
 from .uplink.watch import watch
 from .uplink.worker import finish_move, recover, work
 
-OK, FAILED = 0, 1
 _WAIT = 60.0
 _AGAIN = 0.2
 _NEXT_TRY = 20.0
@@ -63,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         status_: int = options.command(options)
         return status_
     except PodnetError as error:
-        _complain(f"podnet: {error}")
+        complain(f"podnet: {error}")
         return FAILED
 
 
@@ -100,21 +99,21 @@ def _status(options: argparse.Namespace) -> int:
             return _failed(options, error, kind="unknown")
         if options.json:
             return _json(found)
-        _say(_line(found))
+        say(_line(found))
         for entry in found["log"]:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["t"]))
-            _say(f"  {when}  {entry['point']}{': ' + entry['reason'] if entry.get('reason') else ''}")
+            say(f"  {when}  {entry['point']}{': ' + entry['reason'] if entry.get('reason') else ''}")
         return OK
     every = overview()
     if options.json:
         return _json(every)
     for bridge in every["bridges"]:
         why = f": {bridge['why']}" if bridge["why"] else ""
-        _say(f"{bridge['bridge']} with {bridge['nic']}: {bridge['state']}{why}")
+        say(f"{bridge['bridge']} with {bridge['nic']}: {bridge['state']}{why}")
     for move in every["moves"]:
-        _say(_line(move))
+        say(_line(move))
     if not every["bridges"] and not every["moves"]:
-        _say("no NIC was moved under a bridge")
+        say("no NIC was moved under a bridge")
     return FAILED if any(bridge["state"] != "ok" for bridge in every["bridges"]) else OK
 
 
@@ -126,7 +125,7 @@ def _confirm(options: argparse.Namespace) -> int:
     if options.json:
         return _json({"state": journal.state})
     journal = _wait(journal.id)
-    _say(_line(status(journal.id)))
+    say(_line(status(journal.id)))
     return FAILED if journal.open else OK
 
 
@@ -135,7 +134,7 @@ def _rollback(options: argparse.Namespace) -> int:
     if move is None:
         there = open_moves()
         if not there:
-            _complain("podnet: no move is under way")
+            complain("podnet: no move is under way")
             return FAILED
         move = there[0].id
     try:
@@ -145,7 +144,7 @@ def _rollback(options: argparse.Namespace) -> int:
     journal = _wait(journal.id, _NEXT_TRY if journal.state == ROLLBACK_FAILED else 0.0)
     if options.json:
         return _json({"id": journal.id, "state": journal.state, "reason": journal.reason})
-    _say(_line(status(journal.id)))
+    say(_line(status(journal.id)))
     return FAILED if journal.open else OK
 
 
@@ -156,7 +155,7 @@ def _extend(options: argparse.Namespace) -> int:
         return _failed(options, error, kind=error.kind, state=error.state, reason=error.reason)
     if options.json:
         return _json({"deadline_in": deadline_in(journal)})
-    _say(_line(status(journal.id)))
+    say(_line(status(journal.id)))
     return OK
 
 
@@ -180,7 +179,7 @@ def _as_process(run: Callable[[str], bool]) -> Callable[[argparse.Namespace], in
         except UnknownMove:
             return OK  # nothing is left to be done
         except PodnetError as error:
-            _complain(f"podnet: {error}")
+            complain(f"podnet: {error}")
             time.sleep(1.0)
             return FAILED
 
@@ -194,23 +193,23 @@ def _keep(options: argparse.Namespace) -> int:
 
 def _guard(_options: argparse.Namespace) -> int:
     for line in guard():
-        _say(line)
+        say(line)
     return OK
 
 
 def _ensure(options: argparse.Namespace) -> int:
-    _say(ensure(options.bridge))
+    say(ensure(options.bridge))
     return OK
 
 
 def _repair(options: argparse.Namespace) -> int:
-    _say(repair(options.bridge))
+    say(repair(options.bridge))
     return OK
 
 
 def _rescue(options: argparse.Namespace) -> int:
     for line in rescue(options.bridge, "somebody asked for it, or its service failed"):
-        _complain(f"podnet: {line}")
+        complain(f"podnet: {line}")
     return OK
 
 
@@ -242,18 +241,10 @@ def _failed(options: argparse.Namespace, error: PodnetError, **more: Any) -> int
     if options.json:
         _json({"error": error.message, "hint": error.hint, **more})
     else:
-        _complain(f"podnet: {error}")
+        complain(f"podnet: {error}")
     return FAILED
 
 
 def _json(document: Any) -> int:
-    _say(json.dumps(document, indent=2))
+    print_json(document)
     return OK
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-def _complain(line: str) -> None:
-    sys.stderr.write(line + "\n")

@@ -647,7 +647,8 @@ def fresh(lab: Lab, trunk: Lan) -> Light:
 def test_names_of_peers(node: Light) -> None:
     """A link to the plugin for each that is listed; check mode says the same; the plugin answers by that name."""
     version = node.run("readlink", "/opt/podnet/current").stdout.strip()
-    link, wanted_links = "/opt/cni/bin/ovs", {"version": version, "command": "", "aliases": ["ovs"]}
+    link = "/opt/cni/bin/ovs"
+    wanted_links: Options = {"version": version, "command": "", "aliases": ["ovs"]}
     assert run(node, "runtime", True, **wanted_links)["operations"] == [f"link {link}"]
     assert node.run("test", "-e", link, check=False).returncode == 1
     result = run(node, "runtime", **wanted_links)
@@ -656,7 +657,7 @@ def test_names_of_peers(node: Light) -> None:
     assert not run(node, "runtime", **wanted_links)["changed"]
     said = node.run(link, env={"CNI_COMMAND": "VERSION"}, input='{"cniVersion": "1.0.0"}').stdout
     assert "1.1.0" in json.loads(said)["supportedVersions"]
-    plain = {"version": version, "command": ""}
+    plain: Options = {"version": version, "command": ""}
     assert run(node, "runtime", **plain)["operations"] == [f"unlink {link}"]
     node.write(link, "ovs-cni's own", "755")
     for check in (True, False):

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from ..model.ownership import Mark
 
 ACCESS = "access"
+TRUNK = "trunk"
+TUNNEL = "dot1q-tunnel"
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """A port of ours. `error` is ovs-vswitchd's word on its interface, empty when all is well."""
+    """A port of ours. `error` is ovs-vswitchd's word on its interface, empty when all is well.
+
+    `vlan_mode`, `tag`, `trunks`, `cvlans` and `protected` are the columns of ovs-vswitchd.conf.db(5), table Port: none
+    of `trunks` or `cvlans` means all. `ingress_rate` and `egress_rate` are bits per second towards the pod and from it,
+    as the CNI capability `bandwidth` has them, 0 without a limit.
+    """
 
     port: str
     bridge: str
@@ -24,3 +31,14 @@ class Attachment:
     ofport: int | None = None
     error: str = ""
     uuid: str = ""
+    trunks: tuple[int, ...] = ()
+    cvlans: tuple[int, ...] = ()
+    protected: bool = False
+    ingress_rate: int = 0
+    egress_rate: int = 0
+    spoof_check: bool = False
+
+    @property
+    def mode(self) -> str:
+        """The mode in force: without `vlan_mode` a port with a tag is an access port, and one without a trunk."""
+        return self.vlan_mode or (TRUNK if self.tag is None else ACCESS)
