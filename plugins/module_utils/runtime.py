@@ -22,7 +22,7 @@ from typing import Any
 
 from .errors import ConfigError, DecodeError, PodnetError, RefusedError
 from .kernel.files import locked
-from .model.paths import CNI_BIN, OPT
+from .model.paths import CNI_BIN, OPT, PLUGINS
 from .uplink.journal import open_moves
 
 SCHEMA = 1
@@ -74,13 +74,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class State:
-    """What is installed. `links` are those of ours outside of the version folders, with their targets."""
+    """What is installed. `links` are those of ours outside of the version folders, with their targets; `bin_dir` is the
+    folder for CNI plugins that is remembered on the node.
+    """
 
     current: str | None = None
     previous: str | None = None
     versions: tuple[str, ...] = ()
     python: str | None = None
     links: Mapping[str, str] = field(default_factory=dict)
+    bin_dir: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As a module shows it; `versions` is left out, for it follows from the other two."""
@@ -88,6 +91,7 @@ class State:
             "current": self.current,
             "previous": self.previous,
             "python": self.python,
+            "bin_dir": self.bin_dir,
             "links": dict(sorted(self.links.items())),
         }
 
@@ -97,9 +101,14 @@ def observe(place: Place) -> State:
     opt = Path(place.opt)
     versions = [path.name for path in _entries(opt) if _is_version(path)]
     current, previous = (_target(opt / name, versions) for name in ("current", PREVIOUS))
-    candidates = _entries(Path(place.bin_dir)) + ([Path(place.command)] if place.command else [])
+    remembered = opt / PLUGINS
+    bin_dir = os.readlink(remembered) if remembered.is_symlink() else None
+    candidates = [
+        link for folder in sorted({place.bin_dir, bin_dir or place.bin_dir}) for link in _entries(Path(folder))
+    ]
+    candidates += [Path(place.command)] if place.command else []
     links = {str(link): os.readlink(link) for link in candidates if _is_ours(link, opt)}
-    return State(current, previous, tuple(versions), _python_of(opt / current) if current else None, links)
+    return State(current, previous, tuple(versions), _python_of(opt / current) if current else None, links, bin_dir)
 
 
 def manifest_of(place: Place, version: str) -> Manifest:
@@ -136,7 +145,8 @@ def wanted(state: State, place: Place, manifest: Manifest) -> State:
         links[place.command] = str(opt / "current" / "bin" / "podnet")
     previous = state.previous if state.current in (None, manifest.version) else state.current
     versions = {manifest.version, previous, *_in_use(state, opt)} - {None}
-    return State(manifest.version, previous, tuple(sorted(str(name) for name in versions)), place.python, links)
+    there = tuple(sorted(str(name) for name in versions))
+    return State(manifest.version, previous, there, place.python, links, place.bin_dir)
 
 
 def operations(before: State, after: State) -> list[str]:
@@ -148,6 +158,8 @@ def operations(before: State, after: State) -> list[str]:
         words.append(f"launchers for {after.python}")
     if after.current is not None and before.current != after.current:
         words.append(f"switch from {before.current or 'nothing'} to {after.current}")
+    if before.bin_dir != after.bin_dir:
+        words.append(f"remember {after.bin_dir}" if after.bin_dir else f"forget {before.bin_dir}")
     words += [f"link {link}" for link in after.links if before.links.get(link) != after.links[link]]
     words += [f"unlink {link}" for link in before.links if link not in after.links]
     words += [f"remove {version}" for version in before.versions if version not in after.versions]
@@ -200,6 +212,8 @@ def _apply(place: Place, before: State, after: State, manifest: Manifest, archiv
         _relink(Path(place.opt) / "current", manifest.version)
     if after.previous is not None and before.previous != after.previous:
         _relink(Path(place.opt) / PREVIOUS, after.previous)
+    if after.bin_dir is not None and before.bin_dir != after.bin_dir:
+        _relink(Path(place.opt) / PLUGINS, after.bin_dir)
     for link, target in after.links.items():
         if before.links.get(link) != target:
             _relink(Path(link), target)

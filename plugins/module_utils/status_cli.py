@@ -17,7 +17,7 @@ from typing import Any
 from .attach.wish import load_node
 from .errors import UNAVAILABLE, DeadlineExceeded, PodnetError
 from .kernel import pod
-from .model.paths import AGENT_SOCKET, CNI_BIN, OVSDB
+from .model.paths import AGENT_SOCKET, CNI_BIN, OPT, OVSDB, PLUGINS
 from .terminal import FAILED, OK, print_json, say
 from .version import CHECKOUT, running_version
 from .vswitch.fastpath import open_switch
@@ -76,8 +76,9 @@ def _report(seconds: float) -> Report:
         if count:
             report.findings.append(f"{count} of {report.attachments} ports {what}")
     _try(report.findings, lambda: _ask_after_agent(report))
-    if not os.path.exists(f"{CNI_BIN}/podnet-ovs"):
-        report.findings.append(f"no podnet-ovs in {CNI_BIN}: run the role podnet.ovs.runtime")
+    folder = _plugins()
+    if not os.path.exists(f"{folder}/podnet-ovs"):
+        report.findings.append(f"no podnet-ovs in {folder}: run the role podnet.ovs.runtime")
     return report
 
 
@@ -94,6 +95,14 @@ def _look(report: Report, endpoint: str, seconds: float) -> None:
             elif item.error:
                 report.broken += 1
         switch.wait_for_switch(seconds)
+
+
+def _plugins() -> str:
+    """Where the container runtime of this node looks for plugins, as the role was told."""
+    try:
+        return os.readlink(f"{OPT}/{PLUGINS}")
+    except OSError:
+        return CNI_BIN
 
 
 def _ask_after_agent(report: Report) -> None:

@@ -32,7 +32,7 @@ options:
     type: str
   bin_dir:
     description:
-      - The folder in which the container runtime looks for CNI plugins.
+      - The folder in which the container runtime looks for CNI plugins. Links in the one that was given before go.
     type: path
     default: /opt/cni/bin
   python:
@@ -102,6 +102,7 @@ operations:
   sample:
     - unpack 0.1.0-24cf93729ba9
     - switch from nothing to 0.1.0-24cf93729ba9
+    - remember /opt/cni/bin
     - link /opt/cni/bin/podnet-ovs
 before:
   description: What was in use.
@@ -111,6 +112,7 @@ before:
     current:
     previous:
     python:
+    bin_dir:
     links: {}
 after:
   description: What is in use.
@@ -120,6 +122,7 @@ after:
     current: 0.1.0-24cf93729ba9
     previous:
     python: /usr/bin/python3
+    bin_dir: /opt/cni/bin
     links:
       /opt/cni/bin/podnet-ovs: /opt/podnet/current/bin/podnet-ovs
 """

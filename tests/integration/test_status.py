@@ -83,6 +83,17 @@ def test_no_agent(node: Light) -> None:
     assert "socket is not there" in finding and "systemctl start podnet-agent.socket" in finding
 
 
+def test_another_folder_for_plugins(node: Light) -> None:
+    """As on k3s: the role was told, and the node remembers."""
+    with cni.agent(node):
+        node.sh("mv /opt/cni/bin /opt/cni/elsewhere; ln -sfn /opt/cni/elsewhere /opt/podnet/plugins")
+        assert report(node, good=True)["findings"] == []
+        node.sh("mv /opt/cni/elsewhere /opt/cni/bin")
+        (finding,) = report(node, good=False)["findings"]
+        assert "no podnet-ovs in /opt/cni/elsewhere" in finding
+        node.run("ln", "-sfn", "/opt/cni/bin", "/opt/podnet/plugins")
+
+
 def test_an_agent_that_hangs_and_a_socket_that_nobody_reads(node: Light) -> None:
     with cni.agent(node) as process:
         process.send_signal(signal.SIGSTOP)

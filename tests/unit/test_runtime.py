@@ -243,6 +243,20 @@ def test_removal_takes_our_links_only(collection: Path, node: Node) -> None:
     assert runtime.uninstall(node.opt, node.bin_dir, node.command) == runtime.State()
 
 
+def test_another_folder_for_plugins_takes_the_links_of_the_one_before_with_it(collection: Path, node: Node) -> None:
+    archive, first = build(collection), node.bin_dir
+    node.install(archive, aliases=("ovs",))
+    node.bin_dir = first + "-of-k3s"
+    assert node.install(archive) == [
+        f"remember {node.bin_dir}", f"link {node.bin_dir}/podnet-ovs",
+        f"unlink {first}/ovs", f"unlink {first}/podnet-ovs",
+    ]  # fmt: skip
+    assert os.listdir(first) == [] and os.listdir(node.bin_dir) == ["podnet-ovs"]
+    assert node.install(archive) == []
+    runtime.uninstall(node.opt, first, node.command)
+    assert os.listdir(node.bin_dir) == [], "whoever removes it need not know the folder"
+
+
 def test_names_of_peers_lead_to_the_plugin_as_long_as_they_are_listed(collection: Path, node: Node) -> None:
     archive = build(collection)
     ovs, antrea = f"{node.bin_dir}/ovs", f"{node.bin_dir}/antrea"
