@@ -7,10 +7,15 @@ advertisement (RFC 4861, section 7.2.6), on a packet socket of the pod's namespa
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..errors import NetnsError
+from .netns import visit
 
 _BROADCAST = b"\xff" * 6
 _ETH_ARP, _ETH_IPV6 = 0x0806, 0x86DD
@@ -19,17 +24,28 @@ _ALL_NODES_MAC = b"\x33\x33\x00\x00\x00\x01"
 _ICMPV6 = 58
 _NEIGHBOUR_ADVERTISEMENT = 136
 _OVERRIDE = 0x20000000
-PAUSES = (0.0, 0.1, 0.4)
-"""Seconds before each round: a single announcement is lost if a switch is not forwarding yet."""
+PAUSES = (0.01, 0.1, 0.4)
+"""Seconds before each round, the first behind the reply. A single one is lost if a switch does not forward yet."""
 
 
-def announce(raw: socket.socket, mac: str, addresses: Iterable[str]) -> None:
-    """Sends one announcement for each address (CIDR). A link that is gone by now is no error."""
-    for frame in frames(mac, addresses):
-        try:
-            raw.send(frame)
-        except OSError:
-            return
+def announce(name: str, mac: str, addresses: Sequence[str], netns_fd: int = -1) -> None:
+    """Announces each address (CIDR) of the interface, in as many rounds as PAUSES has. `mac` empty: the link's own.
+
+    `netns_fd`: of the namespace that it is in, -1 for the caller's. A link that is gone or down is no error. Not for
+    who has no time: the end of a packet socket alone takes 10 ms, as the kernel waits until no processor looks at it.
+    """
+    if not addresses:
+        return
+    with contextlib.suppress(OSError, NetnsError), _open() if netns_fd < 0 else visit(netns_fd, _open) as raw:
+        raw.bind((name, 0))
+        for pause in PAUSES:
+            time.sleep(pause)
+            for frame in frames(mac or raw.getsockname()[4].hex(":"), addresses):
+                raw.send(frame)
+
+
+def _open() -> socket.socket:
+    return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
 
 
 def frames(mac: str, addresses: Iterable[str]) -> Iterator[bytes]:

@@ -13,9 +13,9 @@ import errno
 import fcntl
 import ipaddress
 import os
-import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -24,18 +24,39 @@ from contextlib import closing
 from ..errors import DeadlineExceeded, KernelError
 from .netns import visit
 from .offload import compute_checksums
-from .pod import PodRoute, index_of, set_sysctl
+from .pod import PodRoute, Seen, index_of, set_sysctl
+from .rtnetlink import (
+    ACK,
+    ADDRESS,
+    CREATE,
+    DELLINK,
+    ERROR,
+    EXCL,
+    GETADDR,
+    GETLINK,
+    GETROUTE,
+    GROUP_LINK,
+    LINK,
+    NEWADDR,
+    NEWLINK,
+    NEWROUTE,
+    REPLACE,
+    ROUTE,
+    answers,
+    ask,
+    attributes,
+    error_of,
+    message,
+    open_route,
+    parse,
+    u32,
+)
 
 _ANSWER_SECONDS = 10.0
 """How long the kernel may take: its lock may be held by others."""
 
-# linux/netlink.h, linux/rtnetlink.h, linux/if_link.h, linux/if_addr.h, linux/veth.h
-_NETLINK_ROUTE = 0
+# linux/sockios.h, linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h, linux/veth.h
 _SIOCGIFINDEX = 0x8933
-"""linux/sockios.h"""
-_RTMGRP_LINK = 1
-_ERROR, _NEWLINK, _DELLINK, _NEWADDR, _NEWROUTE = 2, 16, 17, 20, 24
-_REQUEST, _ACK, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
 _IFF_UP = 1
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
@@ -45,8 +66,6 @@ _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_METRICS, _RTA_TABLE = 1, 4
 _RTAX_MTU, _RTAX_ADVMSS = 2, 8
 _RTN_UNICAST, _RTPROT_STATIC, _RTNH_F_ONLINK = 1, 4, 4
 _RT_TABLE_MAIN, _SCOPE_UNIVERSE, _SCOPE_LINK = 254, 0, 253
-_HEADER = struct.Struct("=IHHII")
-_LINK = struct.Struct("=BxHiII")
 _LOOPBACK = 1
 """The loopback interface is the first of every namespace (net/core/dev.c, LOOPBACK_IFINDEX)."""
 
@@ -59,7 +78,7 @@ class PodSpace:
 
     def __init__(self, netns_fd: int) -> None:
         self.netns_fd = netns_fd
-        self._route, self._plain, self._packet = visit(netns_fd, _open_all)
+        self._route, self._plain = visit(netns_fd, _open_both)
 
     def __enter__(self) -> PodSpace:
         return self
@@ -67,7 +86,6 @@ class PodSpace:
     def __exit__(self, *_error: object) -> None:
         self._route.close()
         self._plain.close()
-        self._packet.close()
 
     def index(self, name: str) -> int | None:
         """The interface's index, None if it is not there."""
@@ -81,8 +99,16 @@ class PodSpace:
         """See `offload.compute_checksums`."""
         compute_checksums(self._plain, name)
 
+    def bring_up(self, name: str) -> None:
+        """Brings the interface and the loopback up. Raises KernelError."""
+        requests = [
+            (NEWLINK, 0, _up(_LOOPBACK), "cannot bring the loopback up"),
+            (NEWLINK, 0, _up(self.index(name) or 0), f"cannot bring {name} up"),
+        ]
+        _talk(self._route, requests)
+
     def configure(self, name: str, addresses: Iterable[str], routes: Iterable[PodRoute]) -> None:
-        """Brings the interface and the loopback up, with addresses and routes.
+        """Gives the interface, which is up, addresses and routes.
 
         IPv6 addresses skip duplicate address detection: the IPAM plugin has given each to one pod, and a pod that
         waits a second or more for its address is refused connections meanwhile. Raises KernelError that names what
@@ -90,31 +116,52 @@ class PodSpace:
         """
         wanted = [ipaddress.ip_interface(text) for text in addresses]
         index = self.index(name) or 0
-        if any(item.version == 6 for item in wanted):
-            visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
         requests = [
-            (_NEWLINK, 0, _up(_LOOPBACK), "cannot bring the loopback up"),
-            (_NEWLINK, 0, _up(index), f"cannot bring {name} up"),
-        ]
-        requests += [
-            (_NEWADDR, _CREATE | _EXCL, _address(index, item), f"{name} does not take the address {item}")
+            (NEWADDR, CREATE | EXCL, _address(index, item), f"{name} does not take the address {item}")
             for item in wanted
         ]
         networks = [item.network for item in wanted]
         requests += [
-            (_NEWROUTE, _CREATE | _REPLACE, _route(index, to, networks), f"{name} does not take the route {_words(to)}")
+            (NEWROUTE, CREATE | REPLACE, _route(index, to, networks), f"{name} does not take the route {_words(to)}")
             for to in routes
         ]
-        _talk(self._route, requests)
+        if not requests:
+            return
+        try:
+            _talk(self._route, requests)
+        except _NoIpv6:
+            visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
+            again = [(kind, flags & ~EXCL | REPLACE, body, what) for kind, flags, body, what in requests]
+            _talk(self._route, again)
 
-    def take_packet_socket(self, name: str) -> socket.socket:
-        """A packet socket on the interface, the caller's from now on."""
-        self._packet.bind((name, 0))
-        return self._packet.dup()
+    def observe(self, name: str) -> Seen | None:
+        """The interface as the kernel has it, None if it is not there. Raises KernelError."""
+        index = self.index(name)
+        if index is None:
+            return None
+        found = ask(self._route, GETLINK, LINK.pack(0, 0, index, 0, 0), _ANSWER_SECONDS)
+        if not found:
+            return None
+        link = found[0]
+        columns = parse(link[LINK.size :])
+        return Seen(
+            mac=columns.get(_IFLA_ADDRESS, b"").hex(":"),
+            mtu=int.from_bytes(columns.get(_IFLA_MTU, b""), sys.byteorder),
+            up=bool(LINK.unpack_from(link)[3] & _IFF_UP),
+            addresses=frozenset(_addresses_of(self._route, index)),
+            routes=frozenset(_routes_of(self._route, index)),
+        )
 
 
 class LinkExists(KernelError):
     """One of the two names is taken."""
+
+
+class _NoIpv6(KernelError):
+    """The interface takes no address of this family: it is turned off there."""
+
+
+_REFUSALS: dict[int, type[KernelError]] = {errno.EEXIST: LinkExists, errno.EACCES: _NoIpv6}
 
 
 def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd: int) -> None:
@@ -122,138 +169,120 @@ def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd:
 
     Raises LinkExists, KernelError; nothing is left then.
     """
-    ends = [(_IFLA_IFNAME, _text(name)), (_IFLA_ADDRESS, _mac(mac)), (_IFLA_MTU, _u32(mtu))]
-    peer = _LINK.pack(0, 0, 0, 0, 0) + _attributes([*ends, (_IFLA_NET_NS_FD, _u32(netns_fd))])
-    data = _attributes([(_VETH_PEER, peer)])
-    info = _attributes([(_INFO_KIND, _text("veth")), (_INFO_DATA, data)])
-    mine = [(_IFLA_IFNAME, _text(host)), (_IFLA_ADDRESS, _mac(host_mac)), (_IFLA_MTU, _u32(mtu))]
-    body = _LINK.pack(0, 0, 0, 0, 0) + _attributes([*mine, (_IFLA_LINKINFO, info)])
-    with closing(_open()) as route:
-        _talk(route, [(_NEWLINK, _CREATE | _EXCL, body, f"cannot make the link pair {host} and {name}")])
-        try:
-            # A host's end that spoke IPv6 would answer the pod on its link-local address, past any VLAN.
-            set_sysctl(host, "disable_ipv6", "1")
-            _talk(route, [(_NEWLINK, 0, _up(index_of(host) or 0), f"cannot bring {host} up")])
-        except KernelError:
-            remove_link(host)
-            raise
+    ends = [(_IFLA_IFNAME, _text(name)), (_IFLA_ADDRESS, _mac(mac)), (_IFLA_MTU, u32(mtu))]
+    peer = LINK.pack(0, 0, 0, 0, 0) + attributes([*ends, (_IFLA_NET_NS_FD, u32(netns_fd))])
+    data = attributes([(_VETH_PEER, peer)])
+    info = attributes([(_INFO_KIND, _text("veth")), (_INFO_DATA, data)])
+    mine = [(_IFLA_IFNAME, _text(host)), (_IFLA_ADDRESS, _mac(host_mac)), (_IFLA_MTU, u32(mtu))]
+    body = LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + attributes([*mine, (_IFLA_LINKINFO, info)])
+    with closing(open_route()) as route:
+        _talk(route, [(NEWLINK, CREATE | EXCL, body, f"cannot make the link pair {host} and {name}")])
+    try:
+        # A host's end that spoke IPv6 would answer the pod on its link-local address, past any VLAN. It has none yet:
+        # the other end is down.
+        set_sysctl(host, "disable_ipv6", "1")
+    except KernelError:
+        remove_link(host)
+        raise
 
 
 def remove_link(name: str) -> bool:
-    """Removes a link with its peer; False if it was not there. Raises KernelError, DeadlineExceeded.
+    """Removes a link with its peer; False if it was not there. Raises KernelError, DeadlineExceeded."""
+    return LinkRemoval(name).wait()
 
-    Returns when the kernel has announced it: the names are free and nothing passes any more. Its acknowledgement
+
+class LinkRemoval:
+    """The removal of a link with its peer, begun when this is made.
+
+    `wait` returns when the kernel has announced it: the names are free and nothing passes any more. Its acknowledgement
     comes some 15 ms later, when no processor can still look at the link; a thread of its own waits for that.
     """
-    index = index_of(name)
-    if index is None:
-        return False
-    route = _open(_RTMGRP_LINK)
-    request = _message(_DELLINK, _REQUEST | _ACK, 1, _LINK.pack(0, 0, index, 0, 0))
-    sent, read = threading.Event(), threading.Event()
 
-    def send() -> None:
-        with closing(route):
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._index = index_of(name)
+        self._sent, self._read = threading.Event(), threading.Event()
+        if self._index is not None:
+            self._route = open_route(GROUP_LINK)
+            threading.Thread(target=self._send, name="remove-link", daemon=True).start()
+
+    def wait(self) -> bool:
+        """False if the link was not there. Raises KernelError, DeadlineExceeded."""
+        if self._index is None:
+            return False
+        try:
+            return self._removed(self._index)
+        finally:
+            self._read.set()
+
+    def _send(self) -> None:
+        with closing(self._route):
             try:
-                route.send(request)
+                self._route.send(message(DELLINK, ACK, 1, LINK.pack(0, 0, self._index, 0, 0)))
             finally:
-                sent.set()
-            read.wait()
+                self._sent.set()
+            self._read.wait(_ANSWER_SECONDS)
 
-    threading.Thread(target=send, name="remove-link", daemon=True).start()
-    try:
-        return _removed(route, index, name, sent)
-    finally:
-        read.set()
-
-
-def _removed(route: socket.socket, index: int, name: str, sent: threading.Event) -> bool:
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    for kind, number, body in _answers(route, deadline):
-        if kind == _DELLINK and _LINK.unpack_from(body)[2] == index:
-            return True
-        if kind == _ERROR and number == 1:
-            code = -struct.unpack_from("=i", body)[0]
-            if code in (errno.ENODEV, 0):
-                return code == 0
-            raise KernelError(f"cannot remove {name}: {os.strerror(code)}")
-        if sent.is_set() and index_of(name) is None:
-            return True
-    raise DeadlineExceeded(f"the kernel did not remove {name} in time", "try again")
+    def _removed(self, index: int) -> bool:
+        for kind, number, body in answers(self._route, time.monotonic() + _ANSWER_SECONDS):
+            if kind == DELLINK and LINK.unpack_from(body)[2] == index:
+                return True
+            if kind == ERROR and number == 1:
+                code = error_of(body)
+                if code in (errno.ENODEV, 0):
+                    return code == 0
+                raise KernelError(f"cannot remove {self._name}: {os.strerror(code)}")
+            if self._sent.is_set() and index_of(self._name) is None:
+                return True
+        raise DeadlineExceeded(f"the kernel did not remove {self._name} in time", "try again")
 
 
 def _talk(route: socket.socket, requests: list[tuple[int, int, bytes, str]]) -> None:
     """Sends all at once; the kernel does one after the other. Raises KernelError for the first that it refuses."""
     messages = [
-        _message(kind, _REQUEST | _ACK | flags, number, body)
-        for number, (kind, flags, body, _what) in enumerate(requests, 1)
+        message(kind, ACK | flags, number, body) for number, (kind, flags, body, _what) in enumerate(requests, 1)
     ]
     route.send(b"".join(messages))
     codes: dict[int, int] = {}
-    for kind, number, body in _answers(route, time.monotonic() + _ANSWER_SECONDS):
-        if kind == _ERROR:
-            codes[number] = -struct.unpack_from("=i", body)[0]
+    for kind, number, body in answers(route, time.monotonic() + _ANSWER_SECONDS):
+        if kind == ERROR:
+            codes[number] = error_of(body)
         if len(codes) == len(requests):
             break
     else:
         raise DeadlineExceeded("the kernel did not answer in time", "try again")
     for number, (_kind, _flags, _body, what) in enumerate(requests, 1):
         if codes[number]:
-            refusal = LinkExists if codes[number] == errno.EEXIST else KernelError
+            refusal = _REFUSALS.get(codes[number], KernelError)
             raise refusal(f"{what}: {os.strerror(codes[number])}")
 
 
-def _answers(route: socket.socket, deadline: float) -> Iterator[tuple[int, int, bytes]]:
-    """Kind, number and content of each message until the deadline."""
-    while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([route], [], [], left)[0]:
-            return
-        try:
-            data = route.recv(1 << 16)
-        except OSError as error:
-            if error.errno != errno.ENOBUFS:
-                raise KernelError(f"netlink: {error.strerror}") from error
-            yield 0, 0, b""  # news was lost: the reader looks for itself
+def _addresses_of(route: socket.socket, index: int) -> Iterator[str]:
+    for body in ask(route, GETADDR, ADDRESS.pack(0, 0, 0, 0, index), _ANSWER_SECONDS, dump=True):
+        family, prefix, _flags, _scope, there = ADDRESS.unpack_from(body)
+        columns = parse(body[ADDRESS.size :])
+        address = columns.get(_IFA_LOCAL) or columns.get(_IFA_ADDRESS)
+        if there == index and address:
+            yield f"{socket.inet_ntop(family, address)}/{prefix}"
+
+
+def _routes_of(route: socket.socket, index: int) -> Iterator[tuple[str, str]]:
+    for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9), _ANSWER_SECONDS, dump=True):
+        family, length = ROUTE.unpack_from(body)[:2]
+        columns = parse(body[ROUTE.size :])
+        if columns.get(_RTA_OIF) != u32(index):
             continue
-        while len(data) >= _HEADER.size:
-            length, kind, _flags, number, _port = _HEADER.unpack_from(data)
-            yield kind, number, data[_HEADER.size : length]
-            data = data[_align(length) :]
+        to = columns.get(_RTA_DST) or bytes(4 if family == socket.AF_INET else 16)
+        gateway = columns.get(_RTA_GATEWAY)
+        yield f"{socket.inet_ntop(family, to)}/{length}", socket.inet_ntop(family, gateway) if gateway else ""
 
 
-def _open_all() -> tuple[socket.socket, socket.socket, socket.socket]:
-    return (
-        _open(),
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC),
-        socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0),
-    )
-
-
-def _open(groups: int = 0) -> socket.socket:
-    route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE)
-    route.bind((0, groups))
-    return route
-
-
-def _message(kind: int, flags: int, number: int, body: bytes) -> bytes:
-    return _padded(_HEADER.pack(_HEADER.size + len(body), kind, flags, number, 0) + body)
-
-
-def _attributes(pairs: Iterable[tuple[int, bytes]]) -> bytes:
-    return b"".join(_padded(struct.pack("=HH", 4 + len(value), kind) + value) for kind, value in pairs)
-
-
-def _padded(data: bytes) -> bytes:
-    return data.ljust(_align(len(data)), b"\0")
-
-
-def _align(length: int) -> int:
-    return length + 3 & ~3
+def _open_both() -> tuple[socket.socket, socket.socket]:
+    return open_route(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
 
 def _up(index: int) -> bytes:
-    return _LINK.pack(0, 0, index, _IFF_UP, _IFF_UP)
+    return LINK.pack(0, 0, index, _IFF_UP, _IFF_UP)
 
 
 def _address(index: int, item: ipaddress.IPv4Interface | ipaddress.IPv6Interface) -> bytes:
@@ -261,15 +290,15 @@ def _address(index: int, item: ipaddress.IPv4Interface | ipaddress.IPv6Interface
     if item.version == 4 and item.network.prefixlen < 31:
         pairs.append((_IFA_BROADCAST, item.network.broadcast_address.packed))
     flags = _IFA_F_NODAD if item.version == 6 else 0
-    head = struct.pack("=BBBBI", _family(item.version), item.network.prefixlen, flags, _SCOPE_UNIVERSE, index)
-    return head + _attributes(pairs)
+    head = ADDRESS.pack(_family(item.version), item.network.prefixlen, flags, _SCOPE_UNIVERSE, index)
+    return head + attributes(pairs)
 
 
 def _route(index: int, item: PodRoute, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bytes:
     to = ipaddress.ip_network(item.destination, strict=False)
     flags, scope = 0, _SCOPE_UNIVERSE
     pairs = [(_RTA_DST, to.network_address.packed)] if to.prefixlen else []
-    pairs.append((_RTA_OIF, _u32(index)))
+    pairs.append((_RTA_OIF, u32(index)))
     if item.gateway:
         gateway = ipaddress.ip_address(item.gateway)
         pairs.append((_RTA_GATEWAY, gateway.packed))
@@ -279,18 +308,18 @@ def _route(index: int, item: PodRoute, networks: Iterable[ipaddress.IPv4Network 
     elif to.version == 4:
         scope = _SCOPE_LINK
     table = item.table or _RT_TABLE_MAIN
-    pairs.append((_RTA_TABLE, _u32(table)))
+    pairs.append((_RTA_TABLE, u32(table)))
     if item.priority:
-        pairs.append((_RTA_PRIORITY, _u32(item.priority)))
-    metrics = [(kind, _u32(value)) for kind, value in ((_RTAX_MTU, item.mtu), (_RTAX_ADVMSS, item.advmss)) if value]
+        pairs.append((_RTA_PRIORITY, u32(item.priority)))
+    metrics = [(kind, u32(value)) for kind, value in ((_RTAX_MTU, item.mtu), (_RTAX_ADVMSS, item.advmss)) if value]
     if metrics:
-        pairs.append((_RTA_METRICS, _attributes(metrics)))
+        pairs.append((_RTA_METRICS, attributes(metrics)))
     scope = scope if item.scope is None else item.scope
-    head = struct.pack(
-        "=BBBBBBBBI", _family(to.version), to.prefixlen, 0, 0, min(table, 255) if table < 256 else 0, _RTPROT_STATIC,
+    head = ROUTE.pack(
+        _family(to.version), to.prefixlen, 0, 0, min(table, 255) if table < 256 else 0, _RTPROT_STATIC,
         scope, _RTN_UNICAST, flags,
     )  # fmt: skip
-    return head + _attributes(pairs)
+    return head + attributes(pairs)
 
 
 def _words(item: PodRoute) -> str:
@@ -307,7 +336,3 @@ def _text(value: str) -> bytes:
 
 def _mac(value: str) -> bytes:
     return bytes.fromhex(value.replace(":", ""))
-
-
-def _u32(value: int) -> bytes:
-    return struct.pack("=I", value)

@@ -9,13 +9,12 @@ addresses. Each function looks at what is, so that it may be repeated from any h
 
 from __future__ import annotations
 
-import socket
 import time
-from contextlib import suppress
 
 from ..errors import DeadlineExceeded, KernelError
 from ..model.l3 import L3
-from . import announce, sysctls
+from . import sysctls
+from .announce import announce
 from .l3_device import is_up, prepare, retire, settle
 from .l3_plan import Work, moving, staging
 from .l3_read import Seen, links, look, now, taken_from
@@ -114,13 +113,7 @@ def wait_master(nic: str, enslaved: bool, timeout: float) -> None:
 
 def announce_device(device: str, l3: L3) -> None:
     """Tells the neighbours three times where the addresses are. A device that is gone or down is no error."""
-    addresses = [address.cidr for address in l3.addresses]
-    with suppress(OSError), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
-        raw.bind((device, 0))
-        mac = raw.getsockname()[4].hex(":")
-        for pause in announce.PAUSES:
-            time.sleep(pause)
-            announce.announce(raw, mac, addresses)
+    announce(device, "", [address.cidr for address in l3.addresses])
 
 
 _QUIET = {sysctls.ARP_IGNORE: "1", sysctls.RP_FILTER: sysctls.STRICT, sysctls.DISABLE_IPV6: "1"}

@@ -1,16 +1,12 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A pod's link: what it should be, and what it is. It is made in fastpath.py.
-
-Functions that speak of the container's end must run inside its namespace (`netns.inside`).
-"""
+"""A pod's link: what it should be, and what it is. It is made and looked at in fastpath.py."""
 
 from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import KernelError
 
@@ -51,31 +47,6 @@ def index_of(name: str) -> int | None:
         return socket.if_nametoindex(name)
     except OSError:
         return None
-
-
-def observe(name: str) -> Seen | None:
-    """The interface as the kernel has it, None if it is not there."""
-    from .netlink import netlink  # loading the library takes longer than an ADD may
-
-    index = index_of(name)
-    if index is None:
-        return None
-    with netlink() as route:
-        link = route.link("get", index=index)[0]
-        addresses = frozenset(
-            f"{message.get_attr('IFA_ADDRESS')}/{message['prefixlen']}" for message in route.get_addr(index=index)
-        )
-        routes = frozenset(
-            (_destination(message), message.get_attr("RTA_GATEWAY") or "")
-            for family in (socket.AF_INET, socket.AF_INET6)
-            for message in route.get_routes(family=family, oif=index)
-        )
-    return Seen(link.get_attr("IFLA_ADDRESS"), link.get_attr("IFLA_MTU"), bool(link["flags"] & 1), addresses, routes)
-
-
-def _destination(message: Any) -> str:
-    zero = "0.0.0.0" if message["family"] == socket.AF_INET else "::"
-    return f"{message.get_attr('RTA_DST') or zero}/{message['dst_len']}"
 
 
 def set_sysctl(name: str, key: str, value: str) -> None:

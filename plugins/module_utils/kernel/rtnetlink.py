@@ -1,0 +1,126 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""rtnetlink(7) on a plain socket: what the ways share that cannot wait for a library, or keep one for years."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from ..errors import DeadlineExceeded, KernelError
+
+# linux/netlink.h, linux/rtnetlink.h
+ERROR, DONE = 2, 3
+NEWLINK, DELLINK, GETLINK, NEWADDR, GETADDR, NEWROUTE, GETROUTE = 16, 17, 18, 20, 22, 24, 26
+REQUEST, ACK, REPLACE, EXCL, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
+GROUP_LINK, GROUP_IPV4_ADDRESS, GROUP_IPV6_ADDRESS = 0x1, 0x10, 0x100
+LINK = struct.Struct("=BxHiII")
+"""struct ifinfomsg: family, type, index, flags, mask of flags."""
+ADDRESS = struct.Struct("=BBBBI")
+"""struct ifaddrmsg: family, prefix length, flags, scope, index."""
+ROUTE = struct.Struct("=BBBBBBBBI")
+"""struct rtmsg."""
+
+_NETLINK_ROUTE = 0
+_SOL_NETLINK, _GET_STRICT_CHK = 270, 12
+_TYPE_MASK = 0x3FFF
+_HEADER = struct.Struct("=IHHII")
+_MOST = 1 << 17
+
+
+def open_route(groups: int = 0) -> socket.socket:
+    """A socket in the calling thread's namespace, which hears of changes in the groups. Raises KernelError."""
+    try:
+        route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE)
+        with suppress(OSError):  # an older kernel sends the addresses of all links
+            route.setsockopt(_SOL_NETLINK, _GET_STRICT_CHK, 1)
+        route.bind((0, groups))
+    except OSError as error:
+        raise KernelError(f"netlink: {error.strerror}") from error
+    return route
+
+
+def message(kind: int, flags: int, number: int, body: bytes) -> bytes:
+    """A request."""
+    return _padded(_HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, number, 0) + body)
+
+
+def attributes(pairs: Iterable[tuple[int, bytes]]) -> bytes:
+    """Types and values as the kernel takes them."""
+    return b"".join(_padded(struct.pack("=HH", 4 + len(value), kind) + value) for kind, value in pairs)
+
+
+def parse(data: bytes) -> dict[int, bytes]:
+    """Values by type."""
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            break
+        found[kind & _TYPE_MASK] = data[4:length]
+        data = data[_align(length) :]
+    return found
+
+
+def answers(route: socket.socket, deadline: float) -> Iterator[tuple[int, int, bytes]]:
+    """Kind, number and content of each message until the deadline, of time.monotonic()."""
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([route], [], [], left)[0]:
+            return
+        try:
+            data = route.recv(_MOST)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise KernelError(f"netlink: {error.strerror}") from error
+            yield 0, 0, b""  # news was lost: the reader looks for itself
+            continue
+        while len(data) >= _HEADER.size:
+            length, kind, _flags, number, _port = _HEADER.unpack_from(data)
+            yield kind, number, data[_HEADER.size : length]
+            data = data[_align(length) :]
+
+
+def ask(route: socket.socket, request: int, body: bytes, seconds: float, dump: bool = False) -> list[bytes]:
+    """The bodies of all messages of the answer, none if there is no such thing.
+
+    Raises KernelError, DeadlineExceeded.
+    """
+    route.send(message(request, DUMP if dump else ACK, 1, body))
+    found = []
+    for kind, _number, content in answers(route, time.monotonic() + seconds):
+        if kind == request - 2:  # RTM_NEW… is what answers RTM_GET…
+            found.append(content)
+        elif kind == DONE:
+            return found
+        elif kind == ERROR:
+            code = error_of(content)
+            if code in (0, errno.ENODEV):
+                return found
+            raise KernelError(f"the kernel refused: {os.strerror(code)}")
+    raise DeadlineExceeded("the kernel did not answer in time", "try again")
+
+
+def error_of(content: bytes) -> int:
+    """The errno of a message of kind ERROR, 0 for an acknowledgement."""
+    return -int(struct.unpack_from("=i", content)[0])
+
+
+def u32(value: int) -> bytes:
+    """A number as an attribute has it."""
+    return struct.pack("=I", value)
+
+
+def _padded(data: bytes) -> bytes:
+    return data.ljust(_align(len(data)), b"\0")
+
+
+def _align(length: int) -> int:
+    return length + 3 & ~3
