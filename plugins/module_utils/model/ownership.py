@@ -30,11 +30,16 @@ KEY_POD_NAME = PREFIX + "pod_name"
 KEY_POD_UID = PREFIX + "pod_uid"
 KEY_ADDRESSES = PREFIX + "addresses"
 KEY_MTU = PREFIX + "mtu"
+KEY_MAC = PREFIX + "mac"
+KEY_SPOOF_CHECK = PREFIX + "spoof_check"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Who owns a row. Addresses with prefix length, MTU in bytes (None: not ours to set)."""
+    """Who owns a row. Addresses with prefix length, MTU in bytes (None: not ours to set).
+
+    `mac` is only there with `spoof_check`: together with the addresses it says what the pod may send.
+    """
 
     owner: str
     container_id: str = ""
@@ -45,6 +50,8 @@ class Mark:
     pod_uid: str = ""
     addresses: tuple[str, ...] = ()
     mtu: int | None = None
+    mac: str = ""
+    spoof_check: bool = False
 
     def to_external_ids(self) -> dict[str, str]:
         """The keys to write; what is empty is left out."""
@@ -59,6 +66,8 @@ class Mark:
             KEY_POD_UID: self.pod_uid,
             KEY_ADDRESSES: " ".join(self.addresses),
             KEY_MTU: "" if self.mtu is None else str(self.mtu),
+            KEY_MAC: self.mac,
+            KEY_SPOOF_CHECK: "true" if self.spoof_check else "",
         }
         return {key: value for key, value in pairs.items() if value}
 
@@ -85,6 +94,8 @@ class Mark:
             pod_uid=external_ids.get(KEY_POD_UID, ""),
             addresses=tuple(external_ids.get(KEY_ADDRESSES, "").split()),
             mtu=int(mtu) if mtu.isdigit() else None,
+            mac=external_ids.get(KEY_MAC, ""),
+            spoof_check=external_ids.get(KEY_SPOOF_CHECK) == "true",
         )
 
 

@@ -36,7 +36,11 @@ class Attachment:
     protected: bool = False
     ingress_rate: int = 0
     egress_rate: int = 0
-    spoof_check: bool = False
+
+    @property
+    def spoof_check(self) -> bool:
+        """Whether flows on the bridge hold the pod to its addresses."""
+        return self.mark.spoof_check
 
     @property
     def mode(self) -> str:

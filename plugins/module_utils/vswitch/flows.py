@@ -1,0 +1,131 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The spoof check: OpenFlow flows that let a pod send as itself only (ovs-fields(7), ovs-actions(7)).
+
+Ethernet source, sender of ARP (RFC 826), target and link-layer options of neighbour discovery (RFC 4861), and IP source
+must be the pod's; it may not advertise itself as a router. A pod without addresses is held to its MAC address alone.
+What passes goes on as on any bridge without a controller: `NORMAL`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import subprocess
+from collections.abc import Iterable, Iterator
+
+from ..errors import DeadlineExceeded, OvsdbError
+
+COOKIE_MASK = 0xFFFFFFFF00000000
+COOKIES = 0x706F646E << 32
+"""All of ours begin so."""
+_PROGRAM = "ovs-ofctl"
+_ROUTER, _SOLICIT, _ADVERTISE = 134, 135, 136
+_NO_MAC = "00:00:00:00:00:00"
+_BEST, _GOOD, _REST, _ANY, _NONE = 20040, 20030, 20020, 20010, 20000
+
+
+def cookie_of(port: str) -> int:
+    """The cookie of a port's flows."""
+    return COOKIES | int.from_bytes(hashlib.sha256(port.encode()).digest()[:4], "big")
+
+
+def flows_of(port: str, ofport: int, mac: str, addresses: Iterable[str]) -> list[str]:
+    """The flows for a port, as ovs-ofctl(8) takes them. `addresses` have prefix lengths."""
+    hosts = [ipaddress.ip_interface(text).ip for text in addresses]
+    lines = [
+        *_router(),
+        *_arp(mac, [str(host) for host in hosts if host.version == 4], bool(hosts)),
+        *_neighbour(mac, [str(host) for host in hosts if host.version == 6], bool(hosts)),
+        *_ip([str(host) for host in hosts if host.version == 4], 4, bool(hosts)),
+        *_ip([*(str(host) for host in hosts if host.version == 6), link_local(mac)], 6, bool(hosts)),
+        f"priority={_ANY}", f"priority={_NONE}",
+    ]  # fmt: skip
+    done = []
+    for line in lines:
+        match, _space, action = line.partition(" ")
+        priority = int(match.partition(",")[0].partition("=")[2])
+        source = "" if priority == _NONE else f",dl_src={mac}"
+        what = action or ("drop" if priority == _NONE else "NORMAL")
+        done.append(f"add table=0,cookie={cookie_of(port):#x},in_port={ofport}{source},{match},actions={what}")
+    return done
+
+
+def link_local(mac: str) -> str:
+    """The link-local address that follows from a MAC address (RFC 4291, appendix A)."""
+    octets = bytearray.fromhex(mac.replace(":", ""))
+    octets[0] ^= 2
+    return str(ipaddress.IPv6Address(b"\xfe\x80" + bytes(6) + bytes(octets[:3]) + b"\xff\xfe" + bytes(octets[3:])))
+
+
+def install(bridge: str, port: str, lines: Iterable[str], seconds: float) -> None:
+    """Gives a port these flows and no others, in one step. Raises OvsdbError, DeadlineExceeded."""
+    _bundle(bridge, [f"delete cookie={cookie_of(port):#x}/-1", *lines], seconds)
+
+
+def replace_all(bridge: str, lines: Iterable[str], seconds: float) -> None:
+    """Gives a bridge these flows of ours and no others, in one step. Raises OvsdbError, DeadlineExceeded."""
+    _bundle(bridge, [f"delete cookie={COOKIES:#x}/{COOKIE_MASK:#x}", *lines], seconds)
+
+
+def count(bridge: str, seconds: float) -> int:
+    """How many flows of ours a bridge has. Raises OvsdbError, DeadlineExceeded."""
+    mask = f"cookie={COOKIES:#x}/{COOKIE_MASK:#x}"
+    return _run(["--no-stats", "dump-flows", bridge, mask], "", seconds).count(" cookie=")
+
+
+def _router() -> Iterator[str]:
+    yield f"priority={_BEST},icmp6,icmp_type={_ROUTER} drop"
+
+
+def _arp(mac: str, hosts: list[str], known: bool) -> Iterator[str]:
+    """0.0.0.0 is the sender of a probe (RFC 5227, 2.1.1)."""
+    if not known:
+        yield f"priority={_GOOD},arp,arp_sha={mac}"
+    for host in (*hosts, "0.0.0.0") if known else ():
+        yield f"priority={_GOOD},arp,arp_sha={mac},arp_spa={host}"
+    yield f"priority={_REST},arp drop"
+
+
+def _neighbour(mac: str, hosts: list[str], known: bool) -> Iterator[str]:
+    """The link-layer option may be absent, which reads as zero."""
+    for hardware in (mac, _NO_MAC):
+        yield f"priority={_GOOD},icmp6,icmp_type={_SOLICIT},nd_sll={hardware}" + (",ipv6_src=::" if known else "")
+        for host in (*hosts, link_local(mac)) if known else ("",):
+            target = f",nd_target={host}" if host else ""
+            yield f"priority={_GOOD},icmp6,icmp_type={_ADVERTISE},nd_tll={hardware}{target}"
+            if host:
+                yield f"priority={_GOOD},icmp6,icmp_type={_SOLICIT},nd_sll={hardware},ipv6_src={host}"
+    yield f"priority={_REST + 5},icmp6,icmp_type={_SOLICIT} drop"
+    yield f"priority={_REST + 5},icmp6,icmp_type={_ADVERTISE} drop"
+
+
+def _ip(hosts: list[str], family: int, known: bool) -> Iterator[str]:
+    """`::` is who asks for multicast before it has an address (RFC 3810, 5.2.13)."""
+    if not known:
+        return
+    kind, field = ("ip", "nw_src") if family == 4 else ("ipv6", "ipv6_src")
+    for host in hosts:
+        yield f"priority={_REST + 3},{kind},{field}={host}"
+    if family == 6:
+        yield f"priority={_REST + 3},icmp6,icmp_type=143,ipv6_src=::"
+    yield f"priority={_REST},{kind} drop"
+
+
+def _bundle(bridge: str, lines: list[str], seconds: float) -> None:
+    _run(["--bundle", "add-flows", bridge, "-"], "\n".join(lines) + "\n", seconds)
+
+
+def _run(words: list[str], stdin: str, seconds: float) -> str:
+    """The client that every Open vSwitch brings along."""
+    command = [_PROGRAM, "-O", "OpenFlow14", f"--timeout={max(int(seconds + 0.5), 1)}", *words]
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds + 1, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise DeadlineExceeded("ovs-vswitchd does not take flows", "systemctl status ovs-vswitchd") from error
+    except OSError as error:
+        raise OvsdbError(f"cannot run {_PROGRAM}: {error.strerror}", "it comes with Open vSwitch") from error
+    if done.returncode != 0:
+        raise OvsdbError(f"ovs-vswitchd refused the flows: {done.stderr.strip()[:300]}")
+    return done.stdout
