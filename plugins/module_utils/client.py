@@ -6,18 +6,27 @@
 Every attachment pays for each import here, so only what is built into the interpreter is loaded before the agent has
 been asked: `posix` in place of `os`, and no `__future__`, which is a file.
 
-The protocol, schema 1: one line `PODNET/1 PLUGIN ENV_BYTES STDIN_BYTES`, then the environment (`KEY=VALUE` and a zero
-byte each), then standard input. The container's network namespace travels as a descriptor with the line. The reply is
-one line `PODNET/1 STATUS STDOUT_BYTES STDERR_BYTES` and then both.
+The protocol, schema 2: one line `PODNET/2 PLUGIN ENV_BYTES STDIN_BYTES BEGIN_BY`, to which words may be added, then the
+environment (`KEY=VALUE` and a zero byte each), then standard input. The container's network namespace travels as a
+descriptor with the line. BEGIN_BY is a time of the monotonic clock in milliseconds, after which the agent does not
+begin with the call: its client does not wait any longer then, and serves itself. The reply is a dot for each half
+second that the agent is at work, one line `PODNET/2 STATUS STDOUT_BYTES STDERR_BYTES`, and then both.
 """
 
 import _socket
 import posix
 import sys
+import time
 
 SOCKET = "/run/podnet/agent.sock"
-GREETING = b"PODNET/1"
+GREETING = b"PODNET/2"
 CONNECT_SECONDS = 2.0
+BEGIN_SECONDS = 1.5
+"""Within this the agent begins with a call, or never."""
+SIGN_SECONDS = 2.5
+"""A client that has heard nothing for so long serves itself. More than BEGIN_SECONDS and the pause between two dots."""
+DOT_SECONDS = 10.0
+"""An agent that is at work and says nothing for so long has died on it."""
 REPLY_SECONDS = 75.0
 """More than the agent gives any call."""
 MAX_STDIN = (1 << 20) + 1
@@ -56,7 +65,8 @@ def main(plugin: str) -> None:
 def ask(plugin: str, env: "dict[bytes, bytes]", stdin: bytes, path: str = SOCKET) -> "tuple[int, bytes, bytes]":
     """Exit status, standard output and standard error from the agent.
 
-    Raises NoAgent if there is none (nothing has been done), OSError if it took the call and broke off.
+    Raises NoAgent if there is none, it hangs, or it is of another release (nothing has been done then), and OSError if
+    it took the call and broke off.
     """
     pipe = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
     pipe.settimeout(CONNECT_SECONDS)
@@ -64,20 +74,34 @@ def ask(plugin: str, env: "dict[bytes, bytes]", stdin: bytes, path: str = SOCKET
         pipe.connect(path)
     except OSError:
         raise NoAgent from None
-    pipe.settimeout(REPLY_SECONDS)
+    began = time.monotonic()
     block = b"".join([key + b"=" + value + b"\0" for key, value in env.items()])
-    line = b"%s %s %d %d\n" % (GREETING, plugin.encode(), len(block), len(stdin))
-    _send_line(pipe, line, env.get(b"CNI_NETNS", b""))
-    pipe.sendall(block + stdin)
-    data = b""
-    while True:
+    begin_by = int((began + BEGIN_SECONDS) * 1000)
+    line = b"%s %s %d %d %d\n" % (GREETING, plugin.encode(), len(block), len(stdin), begin_by)
+    try:
+        pipe.settimeout(SIGN_SECONDS)
+        _send_line(pipe, line, env.get(b"CNI_NETNS", b""))
+        pipe.sendall(block + stdin)
+        data = pipe.recv(65536)
+    except _socket.timeout:
+        raise NoAgent from None
+    more = data
+    while more:
+        left = began + REPLY_SECONDS - time.monotonic()
+        if left <= 0:
+            raise OSError("it took too long")
+        pipe.settimeout(min(DOT_SECONDS, left))
         more = pipe.recv(65536)
-        if not more:
-            break
         data += more
+    return _parse(data.lstrip(b"."))
+
+
+def _parse(data: bytes) -> "tuple[int, bytes, bytes]":
     head, newline, body = data.partition(b"\n")
     words = head.split()
-    if not newline or len(words) != 4 or words[0] != GREETING:
+    if newline and words and words[0].startswith(b"PODNET/") and words[0] != GREETING:
+        raise NoAgent
+    if not newline or len(words) < 4 or words[0] != GREETING:
         raise OSError("its reply was cut off")
     status, size = int(words[1]), int(words[2])
     return status, body[:size], body[size : size + int(words[3])]

@@ -16,11 +16,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ansible_collections.podnet.ovs.plugins.module_utils.attach import owed, turns, wish
+from ansible_collections.podnet.ovs.plugins.module_utils.attach.call import Means
 from ansible_collections.podnet.ovs.plugins.module_utils.attach.delegate import Delegate, find_plugin
 from ansible_collections.podnet.ovs.plugins.module_utils.attach.serve import serve
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.config import parse_netconf
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.reply import DelegateError, Reported
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import DeadlineExceeded, PodnetError
+from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.fastpath import open_switch
 
 SCALAR = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text())
 JSON = st.recursive(SCALAR, lambda item: st.lists(item, max_size=3) | st.dictionaries(st.text(), item, max_size=3))
@@ -43,9 +45,15 @@ def test_a_strict_configuration_is_taken_or_named(raw: dict[str, Any]) -> None:
 
 @given(st.binary(max_size=200), st.dictionaries(st.sampled_from(["CNI_IFNAME", "CNI_ARGS", "CNI_PATH"]), st.text()))
 def test_whatever_comes_an_error_is_the_specifications_json(stdin: bytes, env: dict[str, str]) -> None:
-    reply = serve("podnet-ovs", {"CNI_COMMAND": "ADD", **env}, stdin, None, lambda *_args: None)
-    document = json.loads(reply.stdout)
-    assert reply.code == 1 and set(document) >= {"cniVersion", "code", "msg"} and document["code"] != 999
+    means = Means(lambda *_args: None, open_switch)
+    served = serve("podnet-ovs", {"CNI_COMMAND": "ADD", **env}, stdin, None, means)
+    document = json.loads(served.reply.stdout)
+    assert (
+        served.reply.code == 1
+        and served.code == document["code"]
+        and set(document) >= {"cniVersion", "code", "msg"}
+        and document["code"] != 999
+    )
 
 
 # Delegates

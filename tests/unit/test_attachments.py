@@ -64,7 +64,7 @@ def test_limits(inward: int, outward: int, shown: str) -> None:
     ],
 )
 def test_guards(spoof: bool, protected: bool, shown: str) -> None:
-    row = dict(zip(HEAD, row_of(replace(PLAIN, spoof_check=spoof, protected=protected))))
+    row = dict(zip(HEAD, row_of(replace(PLAIN, mark=replace(PLAIN.mark, spoof_check=spoof), protected=protected))))
     assert row["GUARDS"] == shown
 
 

@@ -3,14 +3,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The resident process: takes calls from clients on a unix socket, each in a thread of its own.
 
-Calls of one attachment take turns (attach/turns.py), others are served side by side. Nothing is kept between calls, so
-that one that goes wrong, or a database that restarts, is no matter for the next. Only root is served. The protocol is
-in client.py.
+Calls of one attachment take turns (attach/turns.py), others are served side by side, over one connection to the
+database. What one call does wrong is no matter for the next. Only root is served. The protocol is in client.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -18,120 +19,143 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
-from ..attach.serve import serve
-from ..client import GREETING, MAX_STDIN
+from ..attach.call import Means
+from ..attach.serve import Served, serve
 from ..cni.reply import Reply, failure
-from ..errors import UNAVAILABLE, DecodeError, PodnetError
-from ..kernel.announce import PAUSES, announce
+from ..errors import UNAVAILABLE, PodnetError
+from ..kernel.announce import announce
+from ..vswitch.fastpath import SharedSwitch
+from .housekeeper import Housekeeper
+from .metrics import Metrics
+from .questions import Questions
+from .systemd import listener_of_systemd, notify
+from .wire import Dots, Late, receive, reply_bytes
 
 MAX_CALLS = 64
 """Calls served side by side; the next ones wait in the socket's backlog."""
-BACKLOG = 256
+BACKLOG = 512
 RECEIVE_SECONDS = 10.0
 STOP_SECONDS = 25.0
+TICK_SECONDS = 0.5
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes may keep one waiting that has got its answer: the interpreter's own is 5 ms."""
 LOG_CHARS = 1000
-_MAX_LINE = 256
-_MAX_ENV = 1 << 20
 _UCRED = struct.Struct("3i")
 
 
 class Agent:
     """Serves calls from a listening socket until `stop`."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, metrics: Metrics, version: str) -> None:
         self._listener = listener
         self._free = threading.BoundedSemaphore(MAX_CALLS)
         self._stopping = threading.Event()
+        self._dots = Dots()
+        self._next_tick = 0.0
+        self._metrics = metrics
+        self._switch = SharedSwitch()
+        self._means = Means(_announce, self._switch.open)
+        self._housekeeper = Housekeeper(self._switch, metrics, log)
+        self._questions = Questions(version, metrics, self._dots.count)
+        metrics.running(self._dots.count)
 
     def run(self) -> None:
         """Serves; returns when stopped and the calls in work have ended, at the latest after STOP_SECONDS."""
-        self._listener.settimeout(1.0)
+        self._listener.settimeout(TICK_SECONDS)
+        self._housekeeper.start()
+        notify("READY=1")
         while not self._stopping.is_set():
-            if not self._free.acquire(timeout=1.0):
-                continue
-            try:
-                pipe, _address = self._listener.accept()
-            except (TimeoutError, socket.timeout):
-                self._free.release()
-                continue
-            except OSError as error:
-                self._free.release()
-                _log(f"cannot take a call: {error}")
-                time.sleep(0.1)
-                continue
-            threading.Thread(target=self._handle, args=(pipe,), name="call", daemon=True).start()
+            self._tick()
+            if self._free.acquire(timeout=TICK_SECONDS):
+                self._accept()
+        notify("STOPPING=1")
+        self._housekeeper.stop()
         deadline = time.monotonic() + STOP_SECONDS
         for _call in range(MAX_CALLS):
-            self._free.acquire(timeout=max(deadline - time.monotonic(), 0))
+            while not self._free.acquire(timeout=min(TICK_SECONDS, max(deadline - time.monotonic(), 0))):
+                self._tick()
+                if time.monotonic() >= deadline:
+                    return
+        self._switch.close()
 
     def stop(self) -> None:
         """Takes no further calls."""
         self._stopping.set()
 
+    def _tick(self) -> None:
+        if time.monotonic() >= self._next_tick:
+            self._next_tick = time.monotonic() + TICK_SECONDS
+            self._dots.send()
+            notify("WATCHDOG=1")
+
+    def _accept(self) -> None:
+        try:
+            pipe, _address = self._listener.accept()
+        except (TimeoutError, socket.timeout):
+            self._free.release()
+            return
+        except OSError as error:
+            self._free.release()
+            log(f"cannot take a call: {error}")
+            time.sleep(0.1)
+            return
+        try:
+            threading.Thread(target=self._handle, args=(pipe,), name="call", daemon=True).start()
+        except RuntimeError as error:  # no more threads: its client serves itself
+            pipe.close()
+            self._free.release()
+            log(f"cannot take a call: {error}")
+
     def _handle(self, pipe: socket.socket) -> None:
         fds: list[int] = []
+        served: Served | None = None
         try:
             pipe.settimeout(RECEIVE_SECONDS)
-            reply = self._answer(pipe, fds)
-            head = b"%s %d %d %d\n" % (GREETING, reply.code, len(reply.stdout), len(reply.stderr))
-            pipe.sendall(head + reply.stdout + reply.stderr)
-            _log(_one_line(reply.stderr))
+            with self._dots.of(pipe):
+                reply, served = self._answer(pipe, fds)
+            pipe.sendall(reply_bytes(reply))
+        except Late:
+            log("a call came too late to begin with it: its client serves itself")
         except OSError as error:
-            _log(f"a client broke off: {error}")
+            log(f"a client broke off: {error}")
         finally:
             pipe.close()
             for fd in fds:
                 os.close(fd)
             self._free.release()
+        if served is not None:
+            self._over(served)
 
-    def _answer(self, pipe: socket.socket, fds: list[int]) -> Reply:
+    def _over(self, served: Served) -> None:
+        log(one_line(served.line, served.reply.stderr))
+        self._questions.count(served)
+        self._metrics.observe(served.verb, served.code, served.seconds, served.steps)
+        self._housekeeper.look_soon()
+
+    def _answer(self, pipe: socket.socket, fds: list[int]) -> tuple[Reply, Served | None]:
         if not _is_root(pipe):
-            return failure(PodnetError("only root may call the agent", "", UNAVAILABLE))
+            return failure(PodnetError("only root may call the agent", "", UNAVAILABLE)), None
         try:
             plugin, env, stdin = receive(pipe, fds)
-            reply = serve(plugin, env, stdin, fds[0] if fds else None, _announce)
+            if self._questions.is_one(plugin):
+                return self._questions.answer(plugin), None
+            served = serve(plugin, env, stdin, fds[0] if fds else None, self._means)
         except PodnetError as error:
-            return failure(error)
-        return reply
+            return failure(error), None
+        return served.reply, served
 
 
-def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], bytes]:
-    """Plugin, environment and standard input of a call; its descriptors are appended to `fds`.
-
-    Raises DecodeError for another protocol, OSError if the client breaks off.
-    """
-    data = b""
-    while b"\n" not in data:
-        more, received, _flags, _address = socket.recv_fds(pipe, 65536, 1)
-        fds += received
-        if not more or (len(data) > _MAX_LINE and b"\n" not in data):
-            raise DecodeError("the call has no greeting")
-        data += more
-    line, _newline, body = data.partition(b"\n")
-    words = line.split()
-    if len(words) != 4 or words[0] != GREETING or not words[2].isdigit() or not words[3].isdigit():
-        raise DecodeError(f"another protocol: {line[:64]!r}", "the client is of another release than the agent")
-    env_bytes, stdin_bytes = int(words[2]), int(words[3])
-    if env_bytes > _MAX_ENV or stdin_bytes > MAX_STDIN:
-        raise DecodeError("the call is too long")
-    while len(body) < env_bytes + stdin_bytes:
-        more = pipe.recv(65536)
-        if not more:
-            raise OSError("the call was cut off")
-        body += more
-    pairs = (os.fsdecode(part).partition("=") for part in body[:env_bytes].split(b"\0") if part)
-    return words[1].decode(errors="replace"), {key: value for key, _equals, value in pairs}, body[env_bytes:]
-
-
-def _announce(raw: socket.socket, mac: str, addresses: list[str]) -> None:
-    """All rounds in a thread of their own: the reply does not wait for them."""
+def _announce(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
+    """In a thread of its own: the reply does not wait for it."""
+    mine = os.dup(netns_fd)
 
     def rounds() -> None:
-        with raw:
-            for pause in PAUSES:
-                time.sleep(pause)
-                announce(raw, mac, addresses)
+        try:
+            announce(name, mac, addresses, mine)
+        finally:
+            os.close(mine)
 
     threading.Thread(target=rounds, name="announce", daemon=True).start()
 
@@ -141,24 +165,16 @@ def _is_root(pipe: socket.socket) -> bool:
     return uid == 0
 
 
-def _one_line(text: bytes) -> str:
+def one_line(line: str, error: bytes) -> str:
     """A call's line and, if it failed, its message behind it; a caller's input is in there, so nothing but text."""
-    line = " ".join(text.decode(errors="replace").split())[:LOG_CHARS]
-    return "".join(sign if sign.isprintable() else "?" for sign in line)
+    text = " ".join(f"{line} {error.decode(errors='replace')}".split())[:LOG_CHARS]
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def _log(line: str) -> None:
+def log(line: str) -> None:
+    """One line to standard error, which is the journal's."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
-
-
-def listener_of_systemd() -> socket.socket | None:
-    """The socket that systemd passed (sd_listen_fds(3)), None if it passed none."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
-        return None
-    listener = socket.socket(fileno=3)
-    listener.set_inheritable(False)
-    return listener
 
 
 def listener_at(path: str) -> socket.socket:
@@ -181,22 +197,35 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """`podnet-agent [--socket PATH]`; without it the socket is systemd's."""
-    words = sys.argv[1:] if argv is None else argv
-    if len(words) == 2 and words[0] == "--socket":
-        listener: socket.socket | None = listener_at(words[1])
-    else:
-        listener = listener_of_systemd()
-    if listener is None or (words and words[0] != "--socket"):
-        _log("usage: podnet-agent --socket PATH, or started by podnet-agent.socket")
-        return 2
-    agent = Agent(listener)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serves until SIGTERM; the exit status is 2 for a wrong command line."""
+    parser = argparse.ArgumentParser(prog="podnet-agent", description="Serves the CNI plugins of this node.")
+    parser.add_argument("--socket", metavar="PATH", help="where to listen; without it the socket is systemd's")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="serve metrics over HTTP there")
+    options = parser.parse_args(argv)
+    listener = listener_at(options.socket) if options.socket else listener_of_systemd()
+    if listener is None:
+        parser.error("podnet-agent.socket starts this, or name a socket")
+    version = version_of_folder()
+    metrics = Metrics(version)
+    agent = Agent(listener, metrics, version)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_args: agent.stop())
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()  # what is loaded by now stays for years: no need to look at it again and again
     try:
+        if options.metrics:
+            metrics.serve(options.metrics)
         agent.run()
+    except PodnetError as error:
+        log(f"podnet-agent: {error}")
+        return 1
     finally:
-        if words:
-            _remove(words[1])
+        if options.socket:
+            _remove(options.socket)
     return 0
+
+
+def version_of_folder() -> str:
+    """The name of the version folder that this runs from."""
+    return os.path.basename(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))

@@ -5,17 +5,48 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from ..cni.config import NetConf
 from ..cni.request import Request
 from ..errors import DeadlineExceeded
+from ..vswitch.fastpath import Switch
 
-Announcer = Callable[[socket.socket, str, list[str]], None]
-"""Announces addresses: a packet socket on the interface, which is its own from then on, MAC, addresses."""
+ANSWER_SECONDS = 1.2
+"""How long the database may take to answer; when it works that is a millisecond."""
+
+Announcer = Callable[[int, str, str, Sequence[str]], None]
+"""Announces addresses soon, and keeps nobody waiting: the namespace's descriptor (the caller's to close), the interface
+in it, its MAC, and addresses with prefix length.
+"""
+
+SwitchOpener = Callable[[str, float, str], AbstractContextManager[Switch]]
+"""Opens the Open vSwitch database: endpoint, seconds that it may take to answer, the port that the call is about."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the process that serves a call lends it."""
+
+    announce: Announcer
+    switch: SwitchOpener
+
+
+class Steps:
+    """Where the time of a call goes: seconds by step, in order."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def done(self, step: str) -> None:
+        """All since the step before was this one."""
+        now = time.monotonic()
+        self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
+        self._last = now
 
 
 @dataclass(frozen=True)
@@ -29,8 +60,13 @@ class Call:
     env: Mapping[str, str]
     netns_fd: int | None
     deadline: float
-    announcer: Announcer
+    means: Means
+    steps: Steps
     turn_fd: int = -1
+
+    def switch(self, endpoint: str, port: str = "", most: float = ANSWER_SECONDS) -> AbstractContextManager[Switch]:
+        """The Open vSwitch database, for a port. Raises OvsdbUnavailable, DeadlineExceeded."""
+        return self.means.switch(endpoint, self.seconds(most), port)
 
     def seconds(self, most: float) -> float:
         """What is left, at most so much. Raises DeadlineExceeded when nothing is."""

@@ -21,6 +21,8 @@ from ..errors import INTERNAL, INVALID_CONFIG, DeadlineExceeded
 _CHUNK = 1 << 16
 _MOST = 1 << 22
 """More than any plugin has to say."""
+_PAUSE = 0.0005
+"""Between looks at a process that has closed its outputs, where the kernel has no descriptors of processes."""
 _KEPT = ("PATH", "CNI_NETNS_OVERRIDE")
 
 
@@ -43,12 +45,16 @@ def missing(plugin: str, path: Iterable[str]) -> DelegateError:
 
 
 class Delegate:
-    """A running plugin. It begins when this is made, so that it works while the caller does; `result` waits for it.
+    """A running plugin. It starts when this is made, so that it works while the caller does; `result` gives it its
+    configuration, if it has not got it yet, and waits for it.
 
-    It inherits `turn_fd`, and so holds the attachment's turn as long as it lives.
+    With `held` it gets none before that, so that it starts, which takes half of its time, but does nothing yet. It
+    inherits `turn_fd`, and so holds the attachment's turn as long as it lives.
     """
 
-    def __init__(self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes, turn_fd: int = -1) -> None:
+    def __init__(
+        self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes, turn_fd: int = -1, held: bool = False
+    ) -> None:  # fmt: skip
         self.name = os.path.basename(executable)
         self.verb = verb
         kept = {key: env[key] for key in env if key.startswith("CNI_") or key in _KEPT}
@@ -71,6 +77,9 @@ class Delegate:
         for fd in (child_in, child_out, child_err):
             os.close(fd)
         os.set_blocking(self._in, False)
+        self._ended = _ended(self._pid)
+        if not held and not self._feed():
+            self._close_input()
 
     def result(self, deadline: float) -> dict[str, Any] | None:
         """Its result, None if it printed nothing. `deadline` is of time.monotonic().
@@ -81,7 +90,7 @@ class Delegate:
         try:
             quiet = self._talk(output, deadline)
         finally:
-            for fd in (self._in, self._out, self._err):
+            for fd in (self._in, self._out, self._err, self._ended):
                 if fd >= 0:
                     os.close(fd)
         status = self._reap(kill=not quiet, deadline=deadline)
@@ -98,12 +107,15 @@ class Delegate:
         return document
 
     def _talk(self, output: dict[int, bytes], deadline: float) -> bool:
-        """Feeds and drains it until it has closed both outputs; False at the deadline, or when it says too much."""
+        """Feeds and drains it until it has closed both outputs and ended; False at the deadline, or when it says too
+        much.
+        """
         poll = select.poll()
-        for fd in output:
+        waiting = {*output, self._ended} - {-1}
+        for fd in waiting:
             poll.register(fd, select.POLLIN)
-        poll.register(self._in, select.POLLOUT)
-        waiting = set(output)
+        if self._in >= 0:
+            poll.register(self._in, select.POLLOUT)
         while waiting:
             left = deadline - time.monotonic()
             events = poll.poll(max(left, 0) * 1000)
@@ -113,8 +125,11 @@ class Delegate:
                 if fd == self._in:
                     if not self._feed():
                         poll.unregister(fd)
-                        os.close(fd)
-                        self._in = -1
+                        self._close_input()
+                    continue
+                if fd == self._ended:
+                    poll.unregister(fd)
+                    waiting.discard(fd)
                     continue
                 data = os.read(fd, _CHUNK)
                 output[fd] += data
@@ -124,6 +139,10 @@ class Delegate:
                     poll.unregister(fd)
                     waiting.discard(fd)
         return True
+
+    def _close_input(self) -> None:
+        os.close(self._in)
+        self._in = -1
 
     def _feed(self) -> bool:
         """Writes what the pipe takes; False when there is no more to write, or nobody to read."""
@@ -142,7 +161,7 @@ class Delegate:
                 return os.waitstatus_to_exitcode(status)
             if time.monotonic() >= deadline:
                 break
-            time.sleep(0.0005)  # its outputs are closed: it is about to end
+            time.sleep(_PAUSE)
         os.killpg(self._pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
@@ -152,6 +171,14 @@ class Delegate:
             return Reported(f"{self.name}: {document.get('msg') or 'failed'}", "", document["code"], details)
         how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return DelegateError(f"the plugin {self.name} {how}: {_short(stderr or stdout)}", "", INTERNAL)
+
+
+def _ended(pid: int) -> int:
+    """A descriptor that can be read when the process has ended (pidfd_open(2), Linux 5.3); -1 without such."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
 
 
 def _decode(stdout: bytes) -> dict[str, Any] | None:

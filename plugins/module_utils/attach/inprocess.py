@@ -6,28 +6,32 @@
 from __future__ import annotations
 
 import os
-import socket
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from ..kernel.announce import PAUSES, announce
+from ..errors import PodnetError
+from ..kernel.announce import announce
+from ..vswitch.fastpath import open_switch
+from .call import ANSWER_SECONDS, Means
+from .common import known_endpoint
 from .serve import serve
+from .stale import sweep
 
 
 def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes) -> int:
     """Serves one call; writes its reply to standard output and error, and returns the exit status."""
     env = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
-    news: list[tuple[socket.socket, str, list[str]]] = []
+    news: list[tuple[int, str, str, Sequence[str]]] = []
 
-    def announcer(raw: socket.socket, mac: str, addresses: list[str]) -> None:
-        announce(raw, mac, addresses)
-        news.append((raw, mac, addresses))
+    def announcer(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
+        news.append((netns_fd, name, mac, addresses))
 
-    reply = serve(plugin, env, stdin, open_netns(env), announcer)
+    served = serve(plugin, env, stdin, open_netns(env), Means(announcer, open_switch))
+    reply = served.reply
     _write(1, reply.stdout)
-    _write(2, reply.stderr)
-    for raw, mac, addresses in news:
-        _announce_later(raw, mac, addresses)
+    _write(2, served.line.encode(errors="replace") + b"\n" + reply.stderr)
+    if news:
+        _finish_later(news)
     return reply.code
 
 
@@ -40,18 +44,19 @@ def open_netns(env: Mapping[str, str]) -> int | None:
         return None
 
 
-def _announce_later(raw: socket.socket, mac: str, addresses: list[str]) -> None:
-    """Further rounds in a child of its own, which holds nothing that the runtime waits for."""
-    if not addresses or os.fork():
+def _finish_later(news: Sequence[tuple[int, str, str, Sequence[str]]]) -> None:
+    """What an agent does after an ADD, in a child of its own, which holds nothing that the runtime waits for."""
+    if os.fork():
         return
     try:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
         os.setsid()
-        for pause in PAUSES[1:]:
-            time.sleep(pause)
-            announce(raw, mac, addresses)
+        for netns_fd, name, mac, addresses in news:
+            announce(name, mac, addresses, netns_fd)
+        with suppress(PodnetError), open_switch(known_endpoint(), ANSWER_SECONDS) as switch:
+            sweep(switch)
     finally:
         os._exit(0)
 

@@ -79,8 +79,29 @@ class Lease:
 
 def release(call: Call, deadline: float) -> None:
     """The plugin's DEL. A plugin that is not there has leased nothing. Raises DelegateError, DeadlineExceeded."""
-    if call.conf.ipam and find_plugin(call.conf.ipam_type, call.request.path) is not None:
-        _speak(DEL, call, deadline)
+    Release(call).run(deadline)
+
+
+class Release:
+    """The plugin's DEL: its process starts when this is made, but hears nothing before `run`."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._running: Delegate | None = None
+        executable = find_plugin(call.conf.ipam_type, call.request.path) if call.conf.ipam else None
+        if executable is not None:
+            self._running = Delegate(executable, DEL, call.env, call.conf.stdin, call.turn_fd, held=True)
+
+    def run(self, deadline: float) -> None:
+        """A plugin that is not there has leased nothing. Raises DelegateError, DeadlineExceeded."""
+        if self._running is None:
+            return
+        try:
+            self._running.result(deadline)
+        except DelegateError as error:
+            if error.code != INCOMPATIBLE_VERSION or self._call.conf.version == OLDER:
+                raise
+            _run(DEL, self._call, _spoken_in(OLDER, self._call.conf), deadline)
 
 
 def check(call: Call) -> None:

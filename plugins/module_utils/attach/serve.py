@@ -9,20 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cni.config import NetConf, decode, parse_netconf
 from ..cni.reply import Reply, failure, success
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request, parse_request
 from ..cni.versions import NEWEST, SUPPORTED
-from ..errors import DecodeError, InvalidEnvironment, PodnetError
-from . import ovs
-from .call import Announcer, Call
+from ..errors import INTERNAL, DecodeError, InvalidEnvironment, PodnetError
+from . import check, ovs
+from .call import Call, Means, Steps
 from .turns import turn
 
 SECONDS = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5.0}
 """How long a call may take: well below the four minutes that a kubelet waits."""
+
+SLOW_SECONDS = 0.5
+"""From then on a call's line in the log says where its time went."""
 
 TURN_SECONDS = 15.0
 """How long a call waits for another one of the same attachment."""
@@ -45,23 +48,34 @@ def _silent(verb: Callable[[Call], None]) -> Callable[[Call], Reply]:
 _VERBS = {
     ADD: _add,
     DEL: _silent(ovs.delete),
-    CHECK: _silent(ovs.check),
+    CHECK: _silent(check.check),
     STATUS: _silent(ovs.status),
     GC: _silent(ovs.collect),
 }
 
 
-def serve(
-    plugin: str,
-    env: Mapping[str, str],
-    stdin: bytes,
-    netns_fd: int | None,
-    announcer: Announcer,
-) -> Reply:
+@dataclass(frozen=True)
+class Served:
+    """A call that is over: what its client gets, its line for the log, and what a statistic counts.
+
+    `code` is 0 or the error's CNI code, `seconds` the whole time, `steps` where it went.
+    """
+
+    reply: Reply
+    line: str
+    verb: str
+    code: int
+    seconds: float
+    steps: Mapping[str, float]
+
+
+def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | None, means: Means) -> Served:
     """Answers one call of the plugin `plugin`; never raises. `netns_fd` stays the caller's to close."""
     began = time.monotonic()
+    steps = Steps()
     version: object = NEWEST
     conf: NetConf | None = None
+    code = 0
     try:
         request = parse_request(env)
         if plugin != ovs.TYPE:
@@ -69,27 +83,32 @@ def serve(
         if request.verb == VERSION:
             reply = success({"cniVersion": NEWEST, "supportedVersions": list(SUPPORTED)})
         else:
-            raw = _decode(request, stdin)
+            raw = _decode(request, stdin, means)
             version = raw.get("cniVersion", NEWEST)
             conf = parse_netconf(raw, stdin, forgiving=request.verb == DEL)
-            call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], announcer)
+            call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], means, steps)
             with _turn(call) as fd:
+                steps.done("turn")
                 reply = _VERBS[request.verb](replace(call, turn_fd=fd))
     except PodnetError as error:
+        code = error.code
         reply = failure(error, version)
     except Exception as error:  # whatever it is, the runtime gets the specification's JSON
+        code = INTERNAL
         reply = failure(PodnetError(f"internal error: {error!r}", "report it, with the agent's log"), version)
         sys.excepthook(type(error), error, error.__traceback__)
-    line = _log_line(env, conf, reply, time.monotonic() - began)
-    return Reply(reply.code, reply.stdout, line + reply.stderr)
+    steps.done("end")
+    seconds = time.monotonic() - began
+    line = _log_line(env, conf, reply, seconds, steps.seconds)
+    return Served(reply, line, env.get("CNI_COMMAND", ""), code, seconds, steps.seconds)
 
 
-def _decode(request: Request, stdin: bytes) -> dict[str, Any]:
+def _decode(request: Request, stdin: bytes, means: Means) -> dict[str, Any]:
     """The configuration. For DEL an unreadable one is as good as none, where there is nothing that it could free."""
     try:
         return decode(stdin)
     except DecodeError:
-        if request.verb != DEL or any(ovs.let_go(request)):
+        if request.verb != DEL or any(ovs.let_go(request, means)):
             raise
         return {}
 
@@ -102,9 +121,20 @@ def _turn(call: Call) -> AbstractContextManager[int]:
     return turn(request.container_id, request.ifname, call.seconds(TURN_SECONDS))
 
 
-def _log_line(env: Mapping[str, str], conf: NetConf | None, reply: Reply, seconds: float) -> bytes:
+def _log_line(
+    env: Mapping[str, str], conf: NetConf | None, reply: Reply, seconds: float, steps: Mapping[str, float]
+) -> str:  # fmt: skip
+    """One line, without what a caller may have put in to make it two. A slow call's says which steps took the time."""
     parts = [
         env.get("CNI_COMMAND", "-"), env.get("CNI_CONTAINERID", "-")[:13], env.get("CNI_IFNAME", "-"),
-        conf.name if conf else "-", f"code={reply.code}", f"{seconds * 1000:.1f}ms",
+        conf.name if conf else "-", f"code={reply.code}", _ms(seconds),
     ]  # fmt: skip
-    return " ".join(repr(part)[1:-1] if part else "-" for part in parts).encode(errors="replace") + b"\n"
+    line = " ".join(repr(part)[1:-1] if part else "-" for part in parts)
+    if seconds < SLOW_SECONDS:
+        return line
+    slowest = sorted(steps.items(), key=lambda item: -item[1])
+    return f"{line} SLOW: " + ", ".join(f"{step} {_ms(took)}" for step, took in slowest if took >= 0.001)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}ms"

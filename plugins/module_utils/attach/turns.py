@@ -13,14 +13,14 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import time
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from ..errors import TRY_AGAIN, PodnetError
 from ..model.paths import RUN
 
 FOLDER = RUN + "/turns"
-_PAUSE = 0.005
 
 
 @contextlib.contextmanager
@@ -31,19 +31,49 @@ def turn(container_id: str, ifname: str, seconds: float) -> Iterator[int]:
     Raises PodnetError with code 11 if it is not free within `seconds`.
     """
     fd = _open(hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3])
+    if not _taken(fd) and not _waited(fd, seconds):
+        raise PodnetError(
+            f"another call for {ifname} of container {container_id[:13]} is still at work", "try again", TRY_AGAIN
+        )
     try:
-        deadline = time.monotonic() + seconds
-        while not _taken(fd):
-            if time.monotonic() >= deadline:
-                raise PodnetError(
-                    f"another call for {ifname} of container {container_id[:13]} is still at work",
-                    "try again",
-                    TRY_AGAIN,
-                )
-            time.sleep(_PAUSE)
         yield fd
     finally:
         os.close(fd)
+
+
+def try_turn(container_id: str, ifname: str) -> AbstractContextManager[bool]:
+    """Holds the attachment's turn if no call is at work on it; gives whether it does."""
+    return _tried(_open(hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3]))
+
+
+@contextlib.contextmanager
+def _tried(fd: int) -> Iterator[bool]:
+    try:
+        yield _taken(fd)
+    finally:
+        os.close(fd)
+
+
+def _waited(fd: int, seconds: float) -> bool:
+    """Whether the turn came in time. If not, `fd` is closed as soon as it comes."""
+    decided = threading.Lock()
+    came, given_up = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        with decided:
+            came.set()
+            late = given_up.is_set()
+        if late:
+            os.close(fd)
+
+    threading.Thread(target=wait, name="turn", daemon=True).start()
+    came.wait(seconds)
+    with decided:
+        if not came.is_set():
+            given_up.set()
+        return came.is_set()
 
 
 def _open(name: str) -> int:

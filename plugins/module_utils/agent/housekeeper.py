@@ -1,0 +1,106 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the agent does between calls: takes dead ports away, and puts back the flows that a switch has lost."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from ..attach.common import known_endpoint
+from ..attach.spoof import restore
+from ..attach.stale import sweep
+from ..errors import PodnetError
+from ..vswitch.fastpath import SharedSwitch, Switch
+from .metrics import Metrics
+
+SECONDS = 30.0
+"""Between two looks without an occasion."""
+SOON_SECONDS = 1.0
+"""After a call that may have left something to do: the next ones of a burst come first."""
+ANSWER_SECONDS = 5.0
+SWITCH_PID = "/run/openvswitch/ovs-vswitchd.pid"
+
+
+class Housekeeper:
+    """A thread of its own. What goes wrong is said once, and tried again at the next look."""
+
+    def __init__(self, switch: SharedSwitch, metrics: Metrics, log: Callable[[str], None]) -> None:
+        self._switch = switch
+        self._metrics = metrics
+        self._log = log
+        self._wake = threading.Event()
+        self._stopping = False
+        self._guarded = True
+        """Whether there may be flows of ours: after a start nobody knows."""
+        self._switch_seal = 0
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+
+    def start(self) -> None:
+        """Begins, with a first look at once: the node may have started just now."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends before the next look."""
+        self._stopping = True
+        self._wake.set()
+
+    def look_soon(self) -> None:
+        """There may be something to do."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stopping:
+            self._wake.clear()
+            if self._look(due <= time.monotonic()):
+                due = time.monotonic() + SECONDS
+            if self._wake.wait(self._pause(due)) and not self._stopping:
+                time.sleep(SOON_SECONDS)
+            if self._guarded and self._is_another_switch():
+                due = time.monotonic()
+
+    def _pause(self, due: float) -> float:
+        """A switch that was started anew has no flows: where pods depend on them it is not left so for long."""
+        left = max(due - time.monotonic(), 0.0)
+        return min(left, SOON_SECONDS) if self._guarded else left
+
+    def _is_another_switch(self) -> bool:
+        """Whether ovs-vswitchd has been started since the last look."""
+        try:
+            seal = os.stat(SWITCH_PID).st_mtime_ns
+        except OSError:
+            return False
+        before, self._switch_seal = self._switch_seal, seal
+        return before != seal
+
+    def _look(self, due: bool) -> bool:
+        """Does what there is to do, if it is time or if there is a sign of it; gives whether it was looked."""
+        try:
+            with self._switch.open(known_endpoint(), ANSWER_SECONDS) as switch:
+                if not due and not switch.suspects():
+                    return False
+                self._tidy(switch)
+            self._trouble = ""
+        except (PodnetError, OSError) as error:
+            if str(error) != self._trouble:
+                self._log(f"housekeeping: {error}")
+            self._trouble = str(error)
+        return True
+
+    def _tidy(self, switch: Switch) -> None:
+        gone = sweep(switch)
+        if gone:
+            self._log(f"removed {len(gone)} ports of pods that are gone: {' '.join(gone[:20])}")
+            self._metrics.removed_stale(len(gone))
+        there = switch.attachments()
+        restored = restore(switch, there) if self._guarded or any(item.spoof_check for item in there) else 0
+        self._guarded = any(item.spoof_check for item in there)
+        if restored:
+            self._log(f"put {restored} flows of spoof checks right")
+            self._metrics.restored(restored)
+        self._metrics.ports(len(there), sum(bool(item.error) for item in there))

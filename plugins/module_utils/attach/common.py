@@ -1,0 +1,50 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the verbs of the plugins share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import NetnsError, PodnetError, RefusedError
+from ..kernel.netns import is_own
+from ..model.paths import OVSDB
+from .call import Call
+from .wish import load_node
+
+
+def open_netns(call: Call) -> int:
+    """The descriptor of the pod's namespace. Raises NetnsError if there is none, or it is the node's own."""
+    if call.netns_fd is None:
+        raise NetnsError(f"CNI_NETNS {call.request.netns!r} cannot be opened", "is the container gone?")
+    if is_own(call.netns_fd) and not call.env.get("CNI_NETNS_OVERRIDE"):
+        raise NetnsError(
+            f"CNI_NETNS {call.request.netns!r} is the node's own network namespace",
+            "a pod of the host's network has no CNI",
+        )
+    return call.netns_fd
+
+
+def taken(ifname: str) -> RefusedError:
+    """The error for an interface that the pod has already."""
+    hint = "DEL that attachment first, or take another CNI_IFNAME"
+    return RefusedError(f"the container has an interface {ifname} already", hint)
+
+
+def known_endpoint() -> str:
+    """The node's database; of a node that is not prepared (any more) the usual one."""
+    try:
+        return load_node().ovsdb
+    except PodnetError:
+        return OVSDB
+
+
+def attempt(failed: list[PodnetError], step: Callable[[], object]) -> None:
+    """Does it; what goes wrong is added to `failed`."""
+    try:
+        step()
+    except PodnetError as error:
+        failed.append(error)
+    except OSError as error:
+        failed.append(PodnetError(str(error)))
