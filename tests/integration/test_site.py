@@ -22,6 +22,8 @@ from ansible_collections.podnet.ovs.tests.lab import Full, Lab, Nic
 PLACES = "/etc /opt /usr/local /var/lib/dpkg /var/lib/podnet"
 
 VARIABLES = {
+    "podnet_cni_aliases": ["ovs"],
+    "podnet_metrics_listen": "127.0.0.1:9469",
     "podnet_bridges": [
         {
             "name": "br-pod",
@@ -138,16 +140,37 @@ def test_preflight_says_what_is_missing_and_blocks_the_nic_in_use(site: Site) ->
             {"podnet_host_networks": [{"name": "c", "bridge": "br-pod", "vlan": "{{ ansible_host[-2:] | int }}"}]},
             "differently under one name: c",
         ),
+        ({"podnet_metrics_listen": "9469"}, "podnet_metrics_listen: 9469 is no address and port"),
+        ({"podnet_metrics_listen": "127.0.0.1:65536"}, "127.0.0.1:65536 is no address and port"),
+        ({"podnet_cni_aliases": ["bridge"]}, "bridge"),
         ({"podnet_bridge": []}, r"podnet_bridge \(podnet_bridges\?\)"),
         ({"podnet_bridges": [], "podnet_networks": [], "podnet_host_bridges": []}, "No bridge is declared for n1"),
     ],
-    ids=["undeclared bridge", "the node's own NIC", "two networks of one name", "misspelt variable", "no variables"],
+    ids=[
+        "undeclared bridge",
+        "the node's own NIC",
+        "two networks of one name",
+        "metrics without an address",
+        "metrics at no port",
+        "unknown peer",
+        "misspelt variable",
+        "no variables",
+    ],
 )
 def test_what_cannot_work_ends_before_any_host_is_touched(site: Site, given: dict[str, Any], said: str) -> None:
     run = site.play("site", "-e", json.dumps(given))
     assert run.code != 0
     assert re.search(said, run.text), run.text
     assert "Prepare the nodes" not in run.text and run.changed() == 0
+
+
+def test_a_peer_that_is_installed_is_found_before_any_host_is_touched(site: Site) -> None:
+    site.n2.sh("mkdir -p /opt/cni/bin; echo theirs > /opt/cni/bin/ovs")
+    run = site.play("site")
+    assert run.code != 0 and "take ovs out of podnet_cni_aliases" in run.text, run.text
+    assert "Prepare the nodes" not in run.text and run.changed() == 0
+    assert site.n2.run("cat", "/opt/cni/bin/ovs").stdout == "theirs\n"
+    site.n2.run("rm", "-r", "/opt/cni")
 
 
 @pytest.mark.holds("`site --check --diff` on a fresh node")
@@ -185,6 +208,15 @@ def test_verify_names_what_passed(site: Site) -> None:
     for node in site.nodes:
         assert node.run("ip", "netns").stdout == ""
         assert "pn" not in node.run("ovs-vsctl", "list-ports", "br-pod").stdout.split()
+
+
+def test_the_agent_serves_its_metrics_and_the_plugin_a_peer_s_name(site: Site) -> None:
+    fetch = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9469/metrics', timeout=10).read().decode())"
+    for node in site.nodes:
+        node.run("systemctl", "start", "podnet-agent.service")
+        assert "podnet_build_info{" in node.run("python3", "-c", fetch).stdout
+        said = node.run("/opt/cni/bin/ovs", env={"CNI_COMMAND": "VERSION"}, input='{"cniVersion": "1.0.0"}').stdout
+        assert "1.1.0" in json.loads(said)["supportedVersions"]
 
 
 def test_verify_says_what_does_not_pass(site: Site) -> None:
