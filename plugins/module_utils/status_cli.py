@@ -23,7 +23,7 @@ from .version import CHECKOUT, running_version
 from .vswitch.fastpath import open_switch
 
 AGENT_SECONDS = 3.0
-"""How long the agent may take to answer: it is busy for milliseconds, or it hangs."""
+"""How long the agent may take to answer, with all that its protocol lets a call wait for: it hangs, or nearly so."""
 _SLOW = "until then each plugin does its work in a process of its own, which is slow"
 _RESTART = f"systemctl restart podnet-agent; {_SLOW}"
 
@@ -125,12 +125,12 @@ def _ask(word: str) -> bytes:
         raise PodnetError(
             "the agent's socket is not there", f"systemctl start podnet-agent.socket; {_SLOW}", UNAVAILABLE
         )
-    answers: list[bytes | Exception] = []
+    answers: list[bytes | PodnetError] = []
 
     def ask() -> None:
         try:
             answers.append(ask_agent(word))
-        except (OSError, PodnetError) as error:
+        except PodnetError as error:
             answers.append(error)
 
     thread = threading.Thread(target=ask, daemon=True)
@@ -138,8 +138,8 @@ def _ask(word: str) -> bytes:
     thread.join(AGENT_SECONDS)
     if not answers:
         raise DeadlineExceeded(f"the agent has not answered in {AGENT_SECONDS:g} s", _RESTART)
-    if isinstance(answers[0], Exception):
-        raise PodnetError(f"the agent does not answer: {answers[0]}", _RESTART, UNAVAILABLE) from answers[0]
+    if isinstance(answers[0], PodnetError):
+        raise PodnetError(answers[0].message, _RESTART, UNAVAILABLE) from answers[0]
     return answers[0]
 
 
