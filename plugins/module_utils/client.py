@@ -8,7 +8,7 @@ been asked: `posix` in place of `os`, and no `__future__`, which is a file.
 
 The protocol, schema 2: one line `PODNET/2 PLUGIN ENV_BYTES STDIN_BYTES BEGIN_BY`, to which words may be added, then the
 environment (`KEY=VALUE` and a zero byte each), then standard input. The container's network namespace travels as a
-descriptor with the line. BEGIN_BY is a time of the monotonic clock in milliseconds, after which the agent does not
+descriptor with it. BEGIN_BY is a time of the monotonic clock in milliseconds, after which the agent does not
 begin with the call: its client does not wait any longer then, and serves itself. The reply is a dot for each half
 second that the agent is at work, one line `PODNET/2 STATUS STDOUT_BYTES STDERR_BYTES`, and then both.
 """
@@ -80,8 +80,7 @@ def ask(plugin: str, env: "dict[bytes, bytes]", stdin: bytes, path: str = SOCKET
     line = b"%s %s %d %d %d\n" % (GREETING, plugin.encode(), len(block), len(stdin), begin_by)
     try:
         pipe.settimeout(SIGN_SECONDS)
-        _send_line(pipe, line, env.get(b"CNI_NETNS", b""))
-        pipe.sendall(block + stdin)
+        _send(pipe, line + block + stdin, env.get(b"CNI_NETNS", b""))
         data = pipe.recv(65536)
     except _socket.timeout:
         raise NoAgent from None
@@ -107,18 +106,18 @@ def _parse(data: bytes) -> "tuple[int, bytes, bytes]":
     return status, body[:size], body[size : size + int(words[3])]
 
 
-def _send_line(pipe: "_socket.socket", line: bytes, netns: bytes) -> None:
+def _send(pipe: "_socket.socket", call: bytes, netns: bytes) -> None:
     try:
         fd = posix.open(netns, posix.O_RDONLY | posix.O_CLOEXEC) if netns else -1
     except (OSError, ValueError):
         fd = -1
     if fd < 0:
-        pipe.sendall(line)
+        pipe.sendall(call)
         return
     rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))]
-    sent = pipe.sendmsg([line], rights)
-    if sent < len(line):
-        pipe.sendall(line[sent:])
+    sent = pipe.sendmsg([call], rights)
+    if sent < len(call):
+        pipe.sendall(call[sent:])
     posix.close(fd)
 
 

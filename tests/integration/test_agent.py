@@ -240,7 +240,9 @@ def test_many_calls_leave_no_descriptor_and_no_thread(node: Light) -> None:
         time.sleep(1.5)
         assert descriptors(process.pid) <= before
         threads = os.listdir(f"/proc/{process.pid}/task")
-        assert len(threads) == 3, "one takes calls, one visits namespaces, one keeps house"
+        assert len(threads) <= 5, (
+            "one looks after the others, two wait for calls, one visits namespaces, one keeps house"
+        )
         maps = Path(f"/proc/{process.pid}/maps").read_text(encoding="utf-8")
         assert "pyroute2" not in maps
         resident = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1]) * 4

@@ -1,7 +1,7 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The resident process: takes calls from clients on a unix socket, each in a thread of its own.
+"""The resident process: takes calls from clients on a unix socket, each in a thread that serves it alone.
 
 Calls of one attachment take turns (attach/turns.py), others are served side by side, over one connection to the
 database. What one call does wrong is no matter for the next. Only root is served. The protocol is in client.py.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
 import gc
 import os
 import signal
@@ -24,8 +25,9 @@ from collections.abc import Sequence
 from ..attach.call import Means
 from ..attach.serve import Served, serve
 from ..cni.reply import Reply, failure
-from ..errors import UNAVAILABLE, PodnetError
+from ..errors import UNAVAILABLE, ConfigError, PodnetError
 from ..kernel.announce import announce
+from ..version import running_version
 from ..vswitch.fastpath import SharedSwitch
 from .housekeeper import Housekeeper
 from .metrics import Metrics
@@ -36,21 +38,29 @@ from .wire import Dots, Late, receive, reply_bytes
 MAX_CALLS = 64
 """Calls served side by side; the next ones wait in the socket's backlog."""
 BACKLOG = 512
+IDLE = 2
+"""Threads that wait for a call when there are none: one takes it, and none needs to be started before it is served."""
 RECEIVE_SECONDS = 10.0
-STOP_SECONDS = 25.0
+STOP_SECONDS = 35.0
 TICK_SECONDS = 0.5
 SWITCH_SECONDS = 0.0005
 """How long a thread that computes may keep one waiting that has got its answer: the interpreter's own is 5 ms."""
 LOG_CHARS = 1000
 _UCRED = struct.Struct("3i")
+_TIMEVAL = struct.Struct("@ll")
 
 
 class Agent:
-    """Serves calls from a listening socket until `stop`."""
+    """Serves calls from a listening socket until `stop`.
+
+    Threads take calls from the socket themselves, one at a time. There is always one more that waits for the next call,
+    up to MAX_CALLS, and no hand-over that a call would pay for.
+    """
 
     def __init__(self, listener: socket.socket, metrics: Metrics, version: str) -> None:
         self._listener = listener
-        self._free = threading.BoundedSemaphore(MAX_CALLS)
+        self._lock = threading.Lock()
+        self._threads = self._idle = 0
         self._stopping = threading.Event()
         self._dots = Dots()
         self._next_tick = 0.0
@@ -63,21 +73,20 @@ class Agent:
 
     def run(self) -> None:
         """Serves; returns when stopped and the calls in work have ended, at the latest after STOP_SECONDS."""
-        self._listener.settimeout(TICK_SECONDS)
+        # By the kernel's own timer: a connection then wakes one thread, and not all that wait.
+        self._listener.setblocking(True)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(0, int(TICK_SECONDS * 1e6)))
         self._housekeeper.start()
         notify("READY=1")
-        while not self._stopping.is_set():
+        while not self._stopping.wait(TICK_SECONDS):
+            self._spare()
             self._tick()
-            if self._free.acquire(timeout=TICK_SECONDS):
-                self._accept()
         notify("STOPPING=1")
         self._housekeeper.stop()
         deadline = time.monotonic() + STOP_SECONDS
-        for _call in range(MAX_CALLS):
-            while not self._free.acquire(timeout=min(TICK_SECONDS, max(deadline - time.monotonic(), 0))):
-                self._tick()
-                if time.monotonic() >= deadline:
-                    return
+        while self._threads and time.monotonic() < deadline:
+            time.sleep(0.02)
+            self._tick()
         self._switch.close()
 
     def stop(self) -> None:
@@ -90,23 +99,51 @@ class Agent:
             self._dots.send()
             notify("WATCHDOG=1")
 
-    def _accept(self) -> None:
+    def _spare(self) -> None:
+        """Sees to it that a thread waits for the next call."""
+        with self._lock:
+            if self._idle or self._threads >= MAX_CALLS or self._stopping.is_set():
+                return
+            self._idle += 1
+            self._threads += 1
         try:
-            pipe, _address = self._listener.accept()
-        except (TimeoutError, socket.timeout):
-            self._free.release()
-            return
-        except OSError as error:
-            self._free.release()
-            log(f"cannot take a call: {error}")
-            time.sleep(0.1)
-            return
+            threading.Thread(target=self._work, name="call", daemon=True).start()
+        except RuntimeError as error:  # no more threads: others take the calls, or clients serve themselves
+            with self._lock:
+                self._idle -= 1
+                self._threads -= 1
+            log(f"cannot take more calls at once: {error}")
+
+    def _work(self) -> None:
+        """Takes calls one after the other, and ends when enough others wait for the next."""
         try:
-            threading.Thread(target=self._handle, args=(pipe,), name="call", daemon=True).start()
-        except RuntimeError as error:  # no more threads: its client serves itself
-            pipe.close()
-            self._free.release()
-            log(f"cannot take a call: {error}")
+            while True:
+                pipe = self._accept()
+                with self._lock:
+                    self._idle -= 1
+                if pipe is None:
+                    return
+                self._spare()
+                self._handle(pipe)
+                with self._lock:
+                    if self._idle >= IDLE or self._stopping.is_set():
+                        return
+                    self._idle += 1
+        finally:
+            with self._lock:
+                self._threads -= 1
+
+    def _accept(self) -> socket.socket | None:
+        """The next call; None when the agent ends."""
+        while not self._stopping.is_set():
+            try:
+                return self._listener.accept()[0]
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                log(f"cannot take a call: {error}")
+                self._stopping.wait(0.1)
+        return None
 
     def _handle(self, pipe: socket.socket) -> None:
         fds: list[int] = []
@@ -124,7 +161,6 @@ class Agent:
             pipe.close()
             for fd in fds:
                 os.close(fd)
-            self._free.release()
         if served is not None:
             self._over(served)
 
@@ -203,29 +239,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--socket", metavar="PATH", help="where to listen; without it the socket is systemd's")
     parser.add_argument("--metrics", metavar="HOST:PORT", help="serve metrics over HTTP there")
     options = parser.parse_args(argv)
+    version = running_version()
+    metrics = Metrics(version)
+    if options.metrics:
+        try:
+            metrics.serve(options.metrics)
+        except ConfigError as error:
+            parser.error(str(error))
+        except PodnetError as error:  # pods come first
+            log(f"no metrics: {error}")
     listener = listener_at(options.socket) if options.socket else listener_of_systemd()
     if listener is None:
         parser.error("podnet-agent.socket starts this, or name a socket")
-    version = version_of_folder()
-    metrics = Metrics(version)
     agent = Agent(listener, metrics, version)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_args: agent.stop())
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # what is loaded by now stays for years: no need to look at it again and again
+    faulthandler.enable()  # a watchdog's SIGABRT then says where each thread was
     try:
-        if options.metrics:
-            metrics.serve(options.metrics)
         agent.run()
-    except PodnetError as error:
-        log(f"podnet-agent: {error}")
-        return 1
     finally:
         if options.socket:
             _remove(options.socket)
     return 0
-
-
-def version_of_folder() -> str:
-    """The name of the version folder that this runs from."""
-    return os.path.basename(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")))

@@ -45,15 +45,14 @@ def missing(plugin: str, path: Iterable[str]) -> DelegateError:
 
 
 class Delegate:
-    """A running plugin. It starts when this is made, so that it works while the caller does; `result` gives it its
-    configuration, if it has not got it yet, and waits for it.
+    """A running plugin. Its process starts when this is made, which takes half of its time; `begin`, or else `result`,
+    gives it its configuration, without which it does nothing.
 
-    With `held` it gets none before that, so that it starts, which takes half of its time, but does nothing yet. It
-    inherits `turn_fd`, and so holds the attachment's turn as long as it lives.
+    It inherits `turn_fd`, and so holds the attachment's turn as long as it lives.
     """
 
     def __init__(
-        self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes, turn_fd: int = -1, held: bool = False
+        self, executable: str, verb: str, env: Mapping[str, str], stdin: bytes, turn_fd: int = -1
     ) -> None:  # fmt: skip
         self.name = os.path.basename(executable)
         self.verb = verb
@@ -78,8 +77,16 @@ class Delegate:
             os.close(fd)
         os.set_blocking(self._in, False)
         self._ended = _ended(self._pid)
-        if not held and not self._feed():
+
+    def begin(self) -> None:
+        """Gives it its configuration, as much as it takes at once, so that it works while the caller does."""
+        if self._in >= 0 and not self._feed():
             self._close_input()
+
+    def end(self) -> None:
+        """Ends it. For one that has not begun: another one might leave something behind."""
+        self._close()
+        self._reap(kill=True, deadline=0.0)
 
     def result(self, deadline: float) -> dict[str, Any] | None:
         """Its result, None if it printed nothing. `deadline` is of time.monotonic().
@@ -90,9 +97,7 @@ class Delegate:
         try:
             quiet = self._talk(output, deadline)
         finally:
-            for fd in (self._in, self._out, self._err, self._ended):
-                if fd >= 0:
-                    os.close(fd)
+            self._close()
         status = self._reap(kill=not quiet, deadline=deadline)
         if not quiet and any(len(data) > _MOST for data in output.values()):
             raise DelegateError(f"the plugin {self.name} does not stop talking: {_short(output[self._out][:80])}")
@@ -139,6 +144,11 @@ class Delegate:
                     poll.unregister(fd)
                     waiting.discard(fd)
         return True
+
+    def _close(self) -> None:
+        for fd in (self._in, self._out, self._err, self._ended):
+            if fd >= 0:
+                os.close(fd)
 
     def _close_input(self) -> None:
         os.close(self._in)

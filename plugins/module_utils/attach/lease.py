@@ -25,7 +25,10 @@ OLDER = "1.0.0"
 
 
 class Lease:
-    """The plugin's ADD, begun when this is made. Without `ipam` in the configuration it is empty."""
+    """The plugin's ADD: its process starts when this is made, but hears nothing before `begin`.
+
+    Without `ipam` in the configuration it is empty.
+    """
 
     def __init__(self, call: Call) -> None:
         if call.conf.runtime.get("ips") and not call.conf.ipam:
@@ -33,6 +36,17 @@ class Lease:
         self._call = call
         self._running = self._start(call.conf.stdin) if call.conf.ipam else None
         self._may_hold = self._running is not None
+
+    def begin(self) -> None:
+        """The plugin gets its configuration."""
+        if self._running is not None:
+            self._running.begin()
+
+    def drop(self) -> None:
+        """Ends a plugin that has heard nothing yet."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.end()
 
     def result(self) -> Result:
         """The addresses. Raises DelegateError, DeadlineExceeded, ConfigError if requested ones are not among them."""
@@ -90,7 +104,7 @@ class Release:
         self._running: Delegate | None = None
         executable = find_plugin(call.conf.ipam_type, call.request.path) if call.conf.ipam else None
         if executable is not None:
-            self._running = Delegate(executable, DEL, call.env, call.conf.stdin, call.turn_fd, held=True)
+            self._running = Delegate(executable, DEL, call.env, call.conf.stdin, call.turn_fd)
 
     def run(self, deadline: float) -> None:
         """A plugin that is not there has leased nothing. Raises DelegateError, DeadlineExceeded."""

@@ -19,7 +19,7 @@ from ..cni.result import Interface, Result, Route, parse_result, render
 from ..errors import UNAVAILABLE, ConfigError, DeadlineExceeded, KernelError, PodnetError, RefusedError
 from ..kernel import fastpath, pod, qdisc
 from ..model.ownership import OWNER_OVS, Mark
-from ..model.port import Bandwidth
+from ..model.port import TUNNEL, Bandwidth
 from ..vswitch.fastpath import Switch
 from ..vswitch.jsonrpc import TimedOut
 from ..vswitch.podport import PodPort
@@ -59,19 +59,20 @@ def add(call: Call) -> dict[str, Any]:
 
     What fails takes back exactly what it made. Raises PodnetError.
     """
-    node = load_node()
-    request = call.request
-    wish = parse_wish(call.conf, request, node)
-    refuse_closed(wish, request, node)
-    netns_fd = open_netns(call)
-    call.steps.done("configuration")
-    undo = Undo()
     with ExitStack() as stack:
-        space = stack.enter_context(fastpath.PodSpace(netns_fd))
+        lease = ipam.Lease(call)
+        stack.callback(lease.drop)
+        call.steps.done("ipam starts")
+        node = load_node()
+        request = call.request
+        wish = parse_wish(call.conf, request, node)
+        refuse_closed(wish, request, node)
+        space = stack.enter_context(fastpath.PodSpace(open_netns(call)))
         _refuse_taken(request, space)
-        call.steps.done("namespace")
+        call.steps.done("configuration")
+        undo = Undo()
         try:
-            return _add(call, wish, node.ovsdb, space, undo, stack)
+            return _add(call, wish, lease, node.ovsdb, space, undo, stack)
         except BaseException as error:
             left = undo.run()
             if left and isinstance(error, PodnetError):
@@ -80,15 +81,14 @@ def add(call: Call) -> dict[str, Any]:
 
 
 def _add(
-    call: Call, wish: Wish, endpoint: str, space: fastpath.PodSpace, undo: Undo, stack: ExitStack
+    call: Call, wish: Wish, lease: ipam.Lease, endpoint: str, space: fastpath.PodSpace, undo: Undo, stack: ExitStack
 ) -> dict[str, Any]:  # fmt: skip
     """All that takes its time begins at once: the IPAM plugin, then ovs-vswitchd, then the kernel."""
     request, done = call.request, call.steps.done
     key = (request.container_id, request.ifname)
     host, mac = host_name(*key), wish.mac or derived_mac(*key)
-    lease = ipam.Lease(call)
     undo.add(lambda: lease.release(time.monotonic() + UNDO_SECONDS))
-    done("ipam begins")
+    lease.begin()
     switch = stack.enter_context(call.switch(endpoint, host))
     port = _port(call, wish, host)
     undo.add(lambda: _abandon(call, endpoint, switch, port))  # before it is sent: what arrives late has to go too
@@ -99,6 +99,7 @@ def _add(
     except fastpath.LinkExists as error:  # made since it was looked for
         raise taken(request.ifname) from error
     undo.add(lambda: fastpath.remove_link(host))
+    fastpath.silence(host)
     if wish.userspace:
         space.compute_checksums(request.ifname)
     if not wish.spoof_check:
@@ -107,8 +108,14 @@ def _add(
     _inserted(switch, port)
     if wish.spoof_check:
         spoof.refuse_ruled(switch, wish.bridge)
+    if wish.vlans.mode == TUNNEL and switch.vlan_limit() == 1:
+        hint = "set vlan_limit: 2, or 0 for none, on the node's bridge in podnet_bridges"
+        raise ConfigError(
+            "vlan_mode", "a tunnel needs a switch that looks at two VLAN headers, and this looks at one", hint
+        )
     done("database")
     given = lease.result()
+    switch.mark(port, _mark(call, given, wish, mac))
     result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
     done("ipam")
     cidrs = [item.address for item in given.addresses]
@@ -116,7 +123,7 @@ def _add(
     if not wish.spoof_check:
         space.configure(request.ifname, cidrs, routes)
     done("addresses")
-    ofport = switch.settle(port, _mark(call, given, wish, mac), call.seconds(PORT_SECONDS))
+    ofport = switch.settle(port, call.seconds(PORT_SECONDS))
     done("switch")
     _refuse_unlimited(wish, host)
     if wish.spoof_check:  # nothing passes before the flows are there
@@ -140,7 +147,7 @@ def delete(call: Call) -> None:
     refused: list[PodnetError] = []
     releases: list[ipam.Release] = []
     attempt(refused, lambda: releases.append(ipam.Release(call)))
-    call.steps.done("ipam begins")
+    call.steps.done("ipam starts")
     failed, trace = let_go(call.request, call.means)
     call.steps.done("link and port")
     for release in releases:

@@ -36,9 +36,10 @@ def announce(name: str, mac: str, addresses: Sequence[str], netns_fd: int = -1) 
     """
     if not addresses:
         return
+    time.sleep(PAUSES[0])
     with contextlib.suppress(OSError, NetnsError), _open() if netns_fd < 0 else visit(netns_fd, _open) as raw:
         raw.bind((name, 0))
-        for pause in PAUSES:
+        for pause in (0.0, *PAUSES[1:]):
             time.sleep(pause)
             for frame in frames(mac or raw.getsockname()[4].hex(":"), addresses):
                 raw.send(frame)

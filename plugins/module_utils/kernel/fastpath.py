@@ -165,7 +165,7 @@ _REFUSALS: dict[int, type[KernelError]] = {errno.EEXIST: LinkExists, errno.EACCE
 
 
 def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd: int) -> None:
-    """A veth pair made in one step with its ends where they belong; the host's end is up and speaks no IPv6.
+    """A veth pair made in one step with its ends where they belong; the host's end is up. `silence` is to follow.
 
     Raises LinkExists, KernelError; nothing is left then.
     """
@@ -177,13 +177,14 @@ def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd:
     body = LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + attributes([*mine, (_IFLA_LINKINFO, info)])
     with closing(open_route()) as route:
         _talk(route, [(NEWLINK, CREATE | EXCL, body, f"cannot make the link pair {host} and {name}")])
-    try:
-        # A host's end that spoke IPv6 would answer the pod on its link-local address, past any VLAN. It has none yet:
-        # the other end is down.
-        set_sysctl(host, "disable_ipv6", "1")
-    except KernelError:
-        remove_link(host)
-        raise
+
+
+def silence(host: str) -> None:
+    """The host's end speaks no IPv6: else it would answer the pod on its link-local address, past any VLAN.
+
+    It has none yet while the pod's end is down. Raises KernelError.
+    """
+    set_sysctl(host, "disable_ipv6", "1")
 
 
 def remove_link(name: str) -> bool:

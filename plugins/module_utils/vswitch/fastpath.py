@@ -93,7 +93,7 @@ class Switch:
         self._connection = connection
         self._replica = replica
         self._seconds = seconds
-        self._inserted = self._done = -1
+        self._inserted = self._marked = self._done = -1
 
     @property
     def usable(self) -> bool:
@@ -138,19 +138,21 @@ class Switch:
             results = self._connection.result(self._inserted, self._deadline())
         self._done = int(results[-1]["rows"][0]["cur_cfg"])
 
-    def settle(self, port: PodPort, mark: Mark, seconds: float) -> int:
-        """Waits until ovs-vswitchd forwards for the port, whose link must be there, and gives it its final mark.
+    def mark(self, port: PodPort, mark: Mark) -> None:
+        """Sends the port's final mark to the server: `settle` comes later."""
+        self._marked = self._connection.send(port.write_mark(mark), self._deadline()) if mark != port.mark else -1
+
+    def settle(self, port: PodPort, seconds: float) -> int:
+        """Waits until ovs-vswitchd forwards for the port, whose link must be there, and the server has its mark.
 
         Gives its OpenFlow number. Raises OvsdbError if it cannot be used, DeadlineExceeded after `seconds`, or sooner
         if ovs-vswitchd does nothing at all.
         """
-        deadline = time.monotonic() + seconds
-        marking = self._connection.send(port.write_mark(mark), self._deadline()) if mark != port.mark else -1
-        link = self._opened(port.name, deadline)
+        link = self._opened(port.name, time.monotonic() + seconds)
         if link.ofport is None or link.ofport < 0:
             raise OvsdbError(f"ovs-vswitchd cannot use {port.name}: {link.error or 'it gives no reason'}")
-        if marking >= 0:
-            self._connection.result(marking, self._deadline())
+        if self._marked >= 0:
+            self._connection.result(self._marked, self._deadline())
         if link.error:
             # What it could not open and then could, one right after the other, keeps the error of the first time.
             self._transact(port.forget_error())
@@ -172,6 +174,11 @@ class Switch:
     def followed(self, name: str) -> Port | None:
         """The port of that name, as far as it is followed. Asks nobody."""
         return self._replica.ports.get(name)
+
+    def vlan_limit(self) -> int:
+        """How many VLAN headers the switch looks at, 0 for all (ovs-vswitchd.conf.db(5): 1 if `vlan-limit` is not set)."""
+        other_config = dict(self.column(SCHEMA, [], "other_config")[1])
+        return int(other_config.get("vlan-limit", "1"))
 
     def rule_of(self, bridge: str) -> str:
         """What decides with flows of its own what the bridge forwards, in words; empty if it is a plain switch."""
