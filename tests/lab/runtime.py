@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -42,9 +43,13 @@ def digest() -> str:
 
 
 def runtime() -> Path:
-    """A folder with what the runtime brings to /opt: `podnet` and `cni`. Made if this tree has none yet."""
+    """A folder with what the runtime brings to /opt: `podnet` and `cni`. Made if this tree has none yet.
+
+    Nodes mount it, so one that is used is dated anew: those of other trees are removed by their age.
+    """
     folder = RUNTIMES / digest()
     if folder.exists():
+        os.utime(folder)
         return folder
     RUNTIMES.mkdir(parents=True, exist_ok=True)
     with open(RUNTIMES / "lock", "w", encoding="utf-8") as lock:
