@@ -1,220 +1,143 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Times ADD and DEL of podnet-ovs, with the agent and in the plugin's own process, beside Debian's `bridge` plugin.
+"""Measures podnet-ovs beside its peers, all in one run, and holds the figures against what is promised.
 
-All three have addresses from host-local and are called in turn in one run, so that what else the machine does
-falls on all alike: compare ratios, not milliseconds of different machines.
+Compare ratios, not milliseconds of different machines.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import statistics
-import subprocess
+import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ansible_collections.podnet.ovs.tests.lab import Lab, Light, Nic
+from ansible_collections.podnet.ovs.tests.lab import Lab
 
-PEER_PLUGINS = "/usr/lib/cni"
-"""Debian's containernetworking-plugins."""
-OURS, PEER = "/opt/cni/bin/podnet-ovs", f"{PEER_PLUGINS}/bridge"
-AGENT, IN_PROCESS, BRIDGE = "podnet-ovs, agent", "podnet-ovs, in-process", "bridge"
-KINDS = (AGENT, IN_PROCESS, BRIDGE)
-NODE = {
-    "schema": 1,
-    "bridges": [{"name": "br-pod", "datapath_type": "netdev", "uplinks": [{"name": "eth1", "vlans": "100"}]}],
-    "networks": [{"name": "bench", "bridge": "br-pod", "vlan": 100}],
-}
-LIMIT = 2.0
-PROMISE = f"ADD with the agent at 0 ports takes at most {LIMIT} times as long as bridge (medians)"
+from . import cpu, startup
+from .bare import Bare
+from .measure import BURSTS, at_once, singly
+from .place import Peer, Place
+from .promises import promises
+from .report import Document, Row, text
+from .soak import soak
 
-
-class Driver:
-    """A process in a node that starts plugins and times them."""
-
-    def __init__(self, node: Light, *words: str) -> None:
-        script = Path(__file__).with_name("driver.py")
-        self._process = subprocess.Popen(
-            [*node.enter(), *words, "/usr/bin/python3", "-I", str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={"PATH": os.defpath},
-        )
-
-    def call(self, plugin: str, verb: str, container: str, netns: str, conf: str) -> float:
-        """Milliseconds of one call. Raises RuntimeError if it failed."""
-        env = {
-            "CNI_COMMAND": verb,
-            "CNI_CONTAINERID": container,
-            "CNI_NETNS": f"/run/netns/{netns}",
-            "CNI_IFNAME": "eth0",
-            "CNI_PATH": f"/opt/cni/bin:{PEER_PLUGINS}",
-            "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=bench",
-            "PATH": os.defpath,
-        }
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"argv": [plugin], "env": env, "stdin": conf}).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        if answer["code"]:
-            raise RuntimeError(f"{verb} by {plugin}: {answer['out']}")
-        return float(answer["ms"])
-
-    def close(self) -> None:
-        """Ends the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=10)
+PARTS = ("calls", "bare", "load", "client")
+SOAK = "soak"
+SCHEMA = 2
+STARTS = 80
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One thing to measure: a plugin, called by a driver for a pod's namespace."""
-
-    name: str
-    driver: Driver
-    plugin: str
-    conf: str
-    netns: str
+def numbers(words: str) -> list[int]:
+    """Comma separated numbers."""
+    return [int(word) for word in words.split(",")]
 
 
-def configuration(plugin: str, network: str) -> str:
-    """The same for both plugins, but for what makes the link."""
-    own = {"bridge": "br-pod", "vlan": 100} if plugin == "podnet-ovs" else {"bridge": "cni0"}
-    subnet = "10.50.0.0/16" if plugin == "podnet-ovs" else "10.60.0.0/16"
-    ipam = {"type": "host-local", "ranges": [[{"subnet": subnet}]]}
-    return json.dumps({"cniVersion": "1.0.0", "name": network, "type": plugin, **own, "ipam": ipam})
+def parts(words: str) -> list[str]:
+    """Comma separated parts."""
+    found = words.split(",")
+    if not set(found) <= {*PARTS, SOAK}:
+        raise ValueError(words)
+    return found
 
 
-def prepare(lab: Lab) -> tuple[Light, Light]:
-    """A node with bridge, uplink and agent, and one without Open vSwitch for the peer."""
-    ours = lab.light("ours", nics=[Nic("eth1", lab.lan("trunk"))])
-    peer = lab.light("peer", ovs=False)
-    ours.install_runtime()
-    ours.write("/tmp/node.json", json.dumps(NODE))
-    ours.run("/opt/podnet/current/bin/podnet", "node", "apply", "/tmp/node.json")
-    ours.popen("/opt/podnet/current/bin/podnet-agent", "--socket", "/run/podnet/agent.sock", stdout=subprocess.DEVNULL)
-    ours.sh("for i in $(seq 100); do [ -S /run/podnet/agent.sock ] && exit; sleep 0.1; done; exit 1")
-    return ours, peer
+def options(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--ports", type=numbers, default=[0, 100, 500], help="standing attachments (default: 0,100,500)")
+    add("--runs", type=numbers, default=[60, 30, 20],
+        help="calls of each kind at each of these; the last number counts on (default: 60,30,20)")  # fmt: skip
+    add("--pause", type=float, default=0.03, help="seconds between calls, at least (default: 0.03)")
+    add("--peer", type=Peer.parse, action="append", default=[], metavar="NAME=PATH[:JSON]",
+        help="a further plugin for Open vSwitch, and keys for its configuration; may be repeated")  # fmt: skip
+    add("--only", type=parts, default=[], metavar="PART,...", help=f"of {', '.join((*PARTS, SOAK))}")
+    add("--soak", type=int, default=0, metavar="N", help="N ADDs and DELs more, beside the most standing ports")
+    add("--json", type=Path, help="write the figures to this file too")
+    found = parser.parse_args(argv)
+    found.only = found.only or list(PARTS)
+    if SOAK in found.only and not found.soak:
+        parser.error("how many? --soak N")
+    found.ports = sorted(set(found.ports))
+    return found
 
 
-def measure(kinds: Sequence[Kind], rounds: int, pause: float) -> dict[str, dict[str, list[float]]]:
-    """Milliseconds by kind and verb, from calls in turn."""
-    times: dict[str, dict[str, list[float]]] = {kind.name: {"ADD": [], "DEL": []} for kind in kinds}
-    for number in range(rounds + 1):
-        first = number % len(kinds)
-        for kind in [*kinds[first:], *kinds[:first]]:
-            for verb in ("ADD", "DEL"):
-                took = kind.driver.call(kind.plugin, verb, f"{kind.netns}-{number}", kind.netns, kind.conf)
-                time.sleep(pause)
-                if number:  # the first round warms caches
-                    times[kind.name][verb].append(took)
-    return times
+def machine(when: str) -> Row:
+    """What the machine does while nothing is measured, for a second."""
+    before, began = cpu.machine(), time.monotonic()
+    time.sleep(1)
+    took = time.monotonic() - began
+    busy, steal = ((now - then) / took for now, then in zip(cpu.machine(), before))
+    return {"when": when, "busy": busy, "steal": steal}
 
 
-def figures(times: Sequence[float]) -> dict[str, float]:
-    """Median and 95th percentile, in milliseconds."""
-    ordered = sorted(times)
-    return {"median": statistics.median(ordered), "p95": ordered[math.ceil(len(ordered) * 0.95) - 1]}
+def held(place: Place, ports: int) -> list[Row]:
+    """Memory and descriptors of those that stay."""
+    pids = {"agent": place.agent, **place.daemons}
+    return [{"what": name, "ports": ports, "mib": cpu.resident(pid), "descriptors": cpu.descriptors(pid)}
+            for name, pid in pids.items()]  # fmt: skip
 
 
-def report(ports: int, times: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
-    """A row for each kind and verb, with its ratio to the peer's median."""
-    rows = []
-    for verb in ("ADD", "DEL"):
-        base = figures(times[BRIDGE][verb])["median"]
-        for name, by_verb in times.items():
-            row = figures(by_verb[verb])
-            rows.append({"ports": ports, "verb": verb, "plugin": name, "calls": len(by_verb[verb]), **row})
-            rows[-1]["ratio"] = row["median"] / base
-    return rows
-
-
-def run(rounds: int, counts: Sequence[int], pause: float) -> list[dict[str, Any]]:
-    """All rows, in a lab of its own."""
-    rows: list[dict[str, Any]] = []
+def run(words: argparse.Namespace, document: Document) -> None:
+    """Fills the document, in a lab of its own."""
     with Lab(f"bench-{os.getpid()}") as lab:
-        ours, peer = prepare(lab)
-        names = ["one", "two", *(f"s{number}" for number in range(max(counts)))]
-        for node in (ours, peer):
-            node.sh("\n".join(f"ip netns add {name}" for name in names))
-        hidden = ["unshare", "--mount", "sh", "-ec", 'mount -t tmpfs none /run/podnet; exec "$@"', "hide"]
-        agent, alone, beside = Driver(ours), Driver(ours, *hidden), Driver(peer)
-        kinds = [
-            Kind(AGENT, agent, OURS, configuration("podnet-ovs", "bench"), "one"),
-            Kind(IN_PROCESS, alone, OURS, configuration("podnet-ovs", "bench"), "two"),
-            Kind(BRIDGE, beside, PEER, configuration("bridge", "bench"), "one"),
-        ]
-        standing = 0
-        for count in counts:
-            for kind in (kinds[0], kinds[2]):
-                for number in range(standing, count):
-                    kind.driver.call(kind.plugin, "ADD", f"standing-{number}", f"s{number}", kind.conf)
-            standing = max(standing, count)
-            rows += report(count, measure(kinds, rounds, pause))
-        for driver in (agent, alone, beside):
-            driver.close()
-    return rows
-
-
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows for people."""
-    lines = [f"{'ports':>5}  {'verb':4}  {'plugin':24}  {'median ms':>9}  {'p95 ms':>7}  {'x bridge':>8}"]
-    lines += [
-        f"{row['ports']:>5}  {row['verb']:4}  {row['plugin']:24}  {row['median']:>9.1f}  {row['p95']:>7.1f}"
-        f"  {row['ratio']:>8.2f}"
-        for row in rows
-    ]
-    return "\n".join(lines)
-
-
-def judge(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The one promise that a figure is held to: PROMISE. None if its row was not measured."""
-    row = next((row for row in rows if (row["ports"], row["verb"], row["plugin"]) == (0, "ADD", AGENT)), None)
-    if row is None:
-        return None
-    return {"promise": PROMISE, "limit": LIMIT, "ratio": row["ratio"], "holds": row["ratio"] <= LIMIT}
+        place = Place(lab, words.peer)
+        rest = cpu.Rest(words.pause, place.daemons["ovs-vswitchd"])
+        bare = Bare(place) if "bare" in words.only else None
+        kinds = place.kinds if "calls" in words.only else []
+        document["openvswitch"] = place.ours.ovs.vsctl("--version").stdout.split("\n")[0].rpartition(" ")[2]
+        if "client" in words.only:
+            document["startup"], most = startup.measure(place, STARTS, rest)
+            document["memory"].append({"what": "client", "ports": None, "mib": most, "descriptors": None})
+        for number, ports in enumerate(words.ports):
+            place.stand(ports)
+            rest()
+            document["machine"].append(machine(f"before single calls at {ports} ports"))
+            if kinds or bare:
+                runs = words.runs[min(number, len(words.runs) - 1)]
+                document["singly"] += singly(kinds, bare, ports, runs, rest)
+            if "load" in words.only and not number:
+                document["at_once"] = at_once(place.kinds, rest, BURSTS)
+            document["memory"] += held(place, ports)
+        if words.soak:
+            document["soak"] = soak(place, words.soak)
+        rest()
+        document["machine"].append(machine("at the end"))
+        place.close()
 
 
 def main() -> int:
-    """Prints table and JSON. Exit status 1 if the promise does not hold."""
-    parser = argparse.ArgumentParser(prog="dev/bench", description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=50, help="calls of each kind (default: 50)")
-    parser.add_argument("--ports", default="0,100", help="standing attachments, comma separated (default: 0,100)")
-    parser.add_argument("--pause", type=float, default=0.05, help="seconds between calls (default: 0.05)")
-    parser.add_argument("--json", type=Path, help="write the figures to this file too")
-    options = parser.parse_args()
-    rows = run(options.runs, sorted(int(word) for word in options.ports.split(",")), options.pause)
-    verdict = judge(rows)
-    document = {
-        "schema": 1,
+    """Prints tables and JSON. Exit status 1 if something that was measured is not as promised."""
+    words = options()
+    began = time.monotonic()
+    document: Document = {
+        "schema": SCHEMA,
         "when": time.strftime("%FT%TZ", time.gmtime()),
-        "cpus": os.cpu_count(),
+        "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
-        "rows": rows,
-        "checked": verdict,
+        "kernel": platform.release(),
+        "singly": [],
+        "at_once": [],
+        "startup": [],
+        "memory": [],
+        "machine": [],
+        "soak": None,
     }
-    print(table(rows))
-    if verdict is None:
-        print("\nnothing is checked: no row at 0 ports")
-    else:
-        word = "holds" if verdict["holds"] else "DOES NOT HOLD"
-        print(f"\n{PROMISE}: {word}, it is {verdict['ratio']:.2f}")
-    text = json.dumps(document)
-    print("\n" + text)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(text + "\n", encoding="utf-8")
-    return 0 if verdict is None or verdict["holds"] else 1
+    run(words, document)
+    document["promises"] = promises(document)
+    document["seconds"] = time.monotonic() - began
+    print(text(document))
+    line = json.dumps(document)
+    print("\n" + line)
+    if words.json:
+        words.json.parent.mkdir(parents=True, exist_ok=True)
+        words.json.write_text(line + "\n", encoding="utf-8")
+    return 0 if all(row["holds"] for row in document["promises"]) else 1
 
 
 if __name__ == "__main__":
