@@ -21,6 +21,8 @@ from .report import BARE, Row, spread
 VERBS = ("ADD", "CHECK", "DEL")
 BURSTS = {1: 16, 16: 4, 64: 2}
 """How many at once, and how often."""
+SHORTEST = 0.1
+"""Seconds of a burst for which the machine's processor time, which comes in ticks of 10 ms, says something."""
 T = TypeVar("T")
 
 
@@ -87,7 +89,8 @@ def burst_row(size: int, verb: str, plugin: str, bursts: Sequence[tuple[Answer, 
     """One row from the answers of equal bursts and the processor seconds by name that each took.
 
     `cpu_ms` is per call; `busy`: how many processors the whole machine kept busy meanwhile, `others`: how many of them
-    with something else, which is the kernel's own work and whatever runs beside the bench.
+    with something else, which is the kernel's own work and whatever runs beside the bench; None for bursts too short
+    for the machine's clock.
     """
     dones = [done for answer, _used in bursts for done in answer.calls]
     failures = [done for done in dones if done.code]
@@ -95,8 +98,10 @@ def burst_row(size: int, verb: str, plugin: str, bursts: Sequence[tuple[Answer, 
     used: dict[str, float] = {"clients": sum(done.cpu for done in dones), "driver": sum(a.cpu for a, _used in bursts)}
     for name in bursts[0][1]:
         used[name] = sum(part[name] for _answer, part in bursts)
-    busy = used.pop("machine") / seconds
-    others = max(busy - sum(used.values()) / seconds, 0.0)
+    machine = used.pop("machine")
+    long_enough = seconds >= SHORTEST * len(bursts)
+    busy = machine / seconds if long_enough else None
+    others = max(machine - sum(used.values()), 0.0) / seconds if long_enough else None
     row: dict[str, Any] = {"at_once": size, "verb": verb, "plugin": plugin, "bursts": len(bursts)}
     row |= {**spread([done.ms for done in dones if not done.code]), "worst": max(done.ms for done in dones)}
     row |= {"failures": len(failures), "said": (failures[0].out + failures[0].err).strip() if failures else ""}

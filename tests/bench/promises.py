@@ -75,9 +75,9 @@ def _at_once(document: Document) -> Iterator[Row]:
         what = f"{row['at_once']} {row['verb']}s at once"
         if row["verb"] == "ADD":
             least, least_with = SHARE * bound(row), SHARE * bound(row, delegates=True)
+            others = "" if row["others"] is None else f"; others had {row['others']:.2f} cores"
             yield {
-                "promise": f"{what}, per second, at least; with the delegate's CPU {least_with:.2f};"
-                f" others had {row['others']:.2f} cores",
+                "promise": f"{what}, per second, at least; with the delegate's CPU {least_with:.2f}{others}",
                 "limit": least,
                 "value": row["per_second"],
                 "holds": row["per_second"] >= least,

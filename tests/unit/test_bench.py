@@ -186,6 +186,8 @@ def test_a_burst_tells_apart_who_had_the_processors() -> None:
     assert (row["per_second"], row["failures"], row["said"], row["worst"]) == (10.0, 1, "no", 95.0)
     assert row["cpu_ms"] == pytest.approx({"clients": 20.0, "driver": 0.0, "agent": 20.0, "ovs-vswitchd": 10.0})
     assert (row["busy"], row["others"]) == pytest.approx((1.5, 0.5))
+    row = burst_row(2, "ADD", AGENT, [(Answer(0.05, 0.0, [[call] for call in calls]), used)] * 2)
+    assert (row["busy"], row["others"]) == (None, None), "too short"
 
 
 def test_each_subject_has_the_first_turn_as_often() -> None:
