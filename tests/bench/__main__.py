@@ -95,7 +95,7 @@ def run(words: argparse.Namespace, document: Document) -> None:
             document["startup"], most = startup.measure(place, STARTS, rest)
             document["memory"].append({"what": "client", "ports": None, "mib": most, "descriptors": None})
         for number, ports in enumerate(words.ports):
-            place.stand(ports)
+            document["standing"] += place.stand(ports)
             rest()
             document["machine"].append(machine(f"before single calls at {ports} ports"))
             if kinds or bare:
@@ -112,7 +112,7 @@ def run(words: argparse.Namespace, document: Document) -> None:
 
 
 def main() -> int:
-    """Prints tables and JSON. Exit status 1 if something that was measured is not as promised."""
+    """Prints tables and JSON. Exit status 1 if something that was measured is not as promised, or the run broke off."""
     words = options()
     began = time.monotonic()
     document: Document = {
@@ -123,12 +123,17 @@ def main() -> int:
         "kernel": platform.release(),
         "singly": [],
         "at_once": [],
+        "standing": [],
         "startup": [],
         "memory": [],
         "machine": [],
         "soak": None,
+        "stopped": "",
     }
-    run(words, document)
+    try:
+        run(words, document)
+    except RuntimeError as error:  # what was measured before is shown all the same
+        document["stopped"] = str(error)
     document["promises"] = promises(document)
     document["seconds"] = time.monotonic() - began
     print(text(document))
@@ -137,7 +142,7 @@ def main() -> int:
     if words.json:
         words.json.parent.mkdir(parents=True, exist_ok=True)
         words.json.write_text(line + "\n", encoding="utf-8")
-    return 0 if all(row["holds"] for row in document["promises"]) else 1
+    return 1 if document["stopped"] or not all(row["holds"] for row in document["promises"]) else 0
 
 
 if __name__ == "__main__":

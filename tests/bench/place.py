@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.podnet.ovs.tests.lab import Lab, Light, Nic
 
 from . import cpu
-from .report import AGENT, BRIDGE, IN_PROCESS, MACVLAN
+from .report import AGENT, BRIDGE, IN_PROCESS, MACVLAN, STANDING, Row, spread
 
 DEBIAN = "/usr/lib/cni"
 """Debian's containernetworking-plugins."""
@@ -191,16 +191,32 @@ class Place:
         for node in self.nodes:
             node.run("ip", "-batch", "-", input=batch)
 
-    def stand(self, count: int) -> None:
-        """From now on so many ports stand in each node."""
+    def stand(self, count: int) -> list[Row]:
+        """From now on so many ports stand in each node. Gives a row for each kind that made some.
+
+        An ADD that fails is tried again after its DEL, as a runtime does. Raises CallFailed if none comes of that.
+        """
         new = range(self.standing, count)
         self.pods("s", new)
-        for kind in self.kinds:
-            if kind.stands and new:
-                calls = [kind.call("ADD", f"s{number}", f"s{number}") for number in new]
-                kind.driver.must([[calls[0]]])  # alone: Debian's bridge makes its bridge
-                kind.driver.must([lane for first in range(1, AT_ONCE + 1) if (lane := calls[first::AT_ONCE])])
+        rows = [self._stand(kind, new, count) for kind in self.kinds if kind.stands and new]
         self.standing = count
+        return rows
+
+    @staticmethod
+    def _stand(kind: Kind, new: range, count: int) -> Row:
+        calls = {verb: [kind.call(verb, f"s{number}", f"s{number}") for number in new] for verb in ("ADD", "DEL")}
+        kind.driver.must([[calls["ADD"][0]]])  # alone: Debian's bridge makes its bridge
+        wanted = list(range(1, len(new)))
+        lanes = [lane for first in range(AT_ONCE) if (lane := wanted[first::AT_ONCE])]
+        answer = kind.driver.run([[calls["ADD"][number] for number in lane] for lane in lanes])
+        failed = [
+            (number, done) for lane, dones in zip(lanes, answer.lanes) for number, done in zip(lane, dones) if done.code
+        ]
+        for number, _done in failed:
+            kind.driver.must([[calls["DEL"][number], calls["ADD"][number]]])
+        said = (failed[0][1].out + failed[0][1].err).strip() if failed else ""
+        return {"ports": count, "verb": STANDING, "plugin": kind.name, **spread([done.ms for done in answer.calls if not done.code]),
+                "seconds": answer.seconds, "failures": len(failed), "said": said}  # fmt: skip
 
     def hidden(self, then: str = "") -> Driver:
         """A driver of our node that does not see the agent; `then` is a line of shell that runs where it runs."""

@@ -85,6 +85,9 @@ def _at_once(document: Document) -> Iterator[Row]:
             }
             yield _row(f"{what}, slowest, ms", row["worst"], SLOWEST_MS)
         yield _row(f"{what}, failed", row["failures"], 0)
+    failures = [row["failures"] for row in document["standing"] if row["plugin"] == AGENT]
+    if failures:
+        yield _row("ADDs of what stands that failed", sum(failures), 0)
 
 
 def _alone(document: Document) -> Iterator[Row]:

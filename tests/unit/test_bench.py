@@ -28,6 +28,7 @@ from ansible_collections.podnet.ovs.tests.bench.report import (
     CLIENT_CALL,
     CLIENT_VERSION,
     IN_PROCESS,
+    STANDING,
     bound,
     spread,
     text,
@@ -114,7 +115,8 @@ KEPT: dict[str, Any] = {
         {"start": CLIENT_BARE, **spread([10.0])}, {"start": CLIENT_VERSION, **spread([9.0])},
         {"start": CLIENT_CALL, **spread([11.9])},
     ],
-    "memory": [], "machine": [],
+    "standing": [{**single(500, STANDING, AGENT, 50.0), "seconds": 5.0}],
+    "memory": [], "machine": [], "stopped": "",
     "soak": {"pairs": 4000, "ports": 500, "seconds": 9.0, "failures": 0, "said": "",
              "samples": [{"pairs": n, "rss_mib": 40.0 + n / 1000, "descriptors": 7} for n in range(500, 4001, 500)]},
 }  # fmt: skip
@@ -123,8 +125,8 @@ KEPT: dict[str, Any] = {
 def test_all_that_is_kept_holds() -> None:
     rows = promises(KEPT)
     assert [row["promise"] for row in rows if not row["holds"]] == []
-    assert len(rows) == 20
-    assert text({**KEPT, "promises": rows}).count("holds") == 20
+    assert len(rows) == 21
+    assert text({**KEPT, "promises": rows}).count("holds") == 21
 
 
 BROKEN = [
@@ -140,6 +142,7 @@ BROKEN = [
     ("at_once", 2, {"failures": 1}, "16 DELs at once, failed"),
     ("at_once", 3, {"per_second": 79.9}, "64 ADDs at once, per second"),
     ("at_once", 3, {"failures": 1}, "64 ADDs at once, failed"),
+    ("standing", 0, {"failures": 1}, "ADDs of what stands"),
     ("startup", 1, {"median": 12.1}, "client, VERSION"),
     ("startup", 2, {"median": 12.1}, "client, call"),
 ]
@@ -171,9 +174,10 @@ def test_an_agent_that_grows_does_not_hold(figures: dict[str, Any], promise: str
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
-    nothing: dict[str, Any] = {"singly": [], "at_once": [], "startup": [], "memory": [], "machine": [], "soak": None}
+    nothing = {key: [] if isinstance(value, list) else value for key, value in KEPT.items()} | {"soak": None}
     assert promises(nothing) == []
     assert text({**nothing, "promises": []}) == ""
+    assert "no room" in text({**nothing, "promises": [], "stopped": "no room"})
 
 
 def test_a_burst_tells_apart_who_had_the_processors() -> None:
