@@ -215,8 +215,9 @@ class Place:
         for number, _done in failed:
             kind.driver.must([[calls["DEL"][number], calls["ADD"][number]]])
         said = (failed[0][1].out + failed[0][1].err).strip() if failed else ""
-        return {"ports": count, "verb": STANDING, "plugin": kind.name, **spread([done.ms for done in answer.calls if not done.code]),
-                "seconds": answer.seconds, "failures": len(failed), "said": said}  # fmt: skip
+        row = {"ports": count, "verb": STANDING, "plugin": kind.name, "seconds": answer.seconds}
+        times = [done.ms for done in answer.calls if not done.code]
+        return {**row, **spread(times), "failures": len(failed), "said": said}
 
     def hidden(self, then: str = "") -> Driver:
         """A driver of our node that does not see the agent; `then` is a line of shell that runs where it runs."""
