@@ -100,7 +100,8 @@ def run(words: argparse.Namespace, document: Document) -> None:
             document["machine"].append(machine(f"before single calls at {ports} ports"))
             if kinds or bare:
                 runs = words.runs[min(number, len(words.runs) - 1)]
-                document["singly"] += singly(kinds, bare, ports, runs, rest)
+                beside = [place.without_ports] if kinds and ports else []
+                document["singly"] += singly([*kinds, *beside], bare, ports, runs, rest)
             if "load" in words.only and not number:
                 document["at_once"] = at_once(place.kinds, rest, BURSTS)
             document["memory"] += held(place, ports)

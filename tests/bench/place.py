@@ -1,8 +1,8 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where it is measured: a node with Open vSwitch for podnet-ovs and compiled peers of its kind, one node each for
-Debian's plugins, and in each a driver that calls plugins as a container runtime does.
+"""Where it is measured: a node with Open vSwitch for podnet-ovs and compiled peers of its kind, one that stays without
+ports, one each for Debian's plugins, and in each a driver that calls plugins as a container runtime does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.podnet.ovs.tests.lab import Lab, Light, Nic
 
 from . import cpu
-from .report import AGENT, BRIDGE, IN_PROCESS, MACVLAN, STANDING, Row, spread
+from .report import AGENT, BRIDGE, EMPTY, IN_PROCESS, MACVLAN, STANDING, Row, spread
 
 DEBIAN = "/usr/lib/cni"
 """Debian's containernetworking-plugins."""
@@ -165,11 +165,17 @@ def netconf(plugin: str, subnet: str, **keys: Any) -> Json:
     return {"cniVersion": "1.0.0", "name": "bench", "type": plugin, **keys, "ipam": ipam}
 
 
+def own_conf() -> Json:
+    """That of podnet-ovs."""
+    return netconf("podnet-ovs", "10.50.0.0/16", bridge=SWITCH, vlan=VLAN)
+
+
 class Place:
     """The nodes, with drivers and kinds. Pods are namespaces: `p0` … come and go, `s0` … stand."""
 
     def __init__(self, lab: Lab, peers: Sequence[Peer]) -> None:
         self.ours = lab.light("ours", nics=[Nic("eth1", lab.lan("trunk"))])
+        self.empty = lab.light("empty", nics=[Nic("eth1", lab.lan("other"))])
         self.bridge = lab.light("bridge", ovs=False)
         self.macvlan = lab.light("macvlan", ovs=False)
         self.macvlan.sh("ip link add parent up type veth peer name other; ip link set other up")
@@ -179,11 +185,12 @@ class Place:
         self.standing = 0
         self._drivers: list[Driver] = []
         self.kinds = [*self._own(), *self._debian(), *(self._peer(peer) for peer in peers)]
+        self.without_ports = self._without_ports()
 
     @property
     def nodes(self) -> tuple[Light, ...]:
         """All of them."""
-        return (self.ours, self.bridge, self.macvlan)
+        return (self.ours, self.empty, self.bridge, self.macvlan)
 
     def pods(self, prefix: str, numbers: range) -> None:
         """Makes namespaces in all nodes."""
@@ -233,8 +240,13 @@ class Place:
         self._drivers.append(Driver(node, *words))
         return self._drivers[-1]
 
+    def _without_ports(self) -> Kind:
+        """Ours on a node of its own where no port ever stands: what an ADD takes there at the same time."""
+        prepare(self.empty)
+        return Kind(EMPTY, self._driver(self.empty), OURS, own_conf(), "net0", cpu.Watched(0, {}), stands=False)
+
     def _own(self) -> list[Kind]:
-        conf = netconf("podnet-ovs", "10.50.0.0/16", bridge=SWITCH, vlan=VLAN)
+        conf = own_conf()
         watched, alone = cpu.Watched(self.agent, self.daemons), cpu.Watched(0, self.daemons)
         return [
             Kind(AGENT, self._driver(self.ours), OURS, conf, "net0", watched),

@@ -16,6 +16,7 @@ from .report import (
     CLIENT_BARE,
     CLIENT_CALL,
     CLIENT_VERSION,
+    EMPTY,
     IN_PROCESS,
     Document,
     Row,
@@ -58,10 +59,11 @@ def _beside_bridge(document: Document) -> Iterator[Row]:
 
 def _growth(document: Document) -> Iterator[Row]:
     rows = document["singly"]
-    alone = row_of(rows, ports=0, verb="ADD", plugin=AGENT).get("median")
     for row in rows:
         if (row["plugin"], row["verb"]) != (AGENT, "ADD") or not row["ports"]:
             continue
+        # of the same rounds, on a node without ports: the machine does not stay as quick as it was
+        alone = row_of(rows, ports=row["ports"], verb="ADD", plugin=EMPTY).get("median")
         bare = row_of(rows, ports=row["ports"], plugin=BARE).get("median")
         if alone and bare and row["median"]:
             what = f"ADD at {row['ports']} ports, median ms; limit: at 0 ports, and a bare insertion, and 10 %"

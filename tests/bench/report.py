@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 AGENT, IN_PROCESS, BRIDGE, MACVLAN = "podnet-ovs, agent", "podnet-ovs, in-process", "bridge", "macvlan"
+EMPTY = "podnet-ovs, agent, 0 ports"
 STANDING = "ADD that stands"
 BARE = "ovs-vswitchd, bare"
 CLIENT_BARE, CLIENT_ENDING = "empty script", "script that only ends its process"

@@ -27,6 +27,7 @@ from ansible_collections.podnet.ovs.tests.bench.report import (
     CLIENT_BARE,
     CLIENT_CALL,
     CLIENT_VERSION,
+    EMPTY,
     IN_PROCESS,
     STANDING,
     bound,
@@ -108,7 +109,7 @@ KEPT: dict[str, Any] = {
         single(0, "ADD", AGENT, 23.9, 38.9), single(0, "ADD", IN_PROCESS, 89.0), single(0, "ADD", BRIDGE, 20.0, 30.0),
         single(0, "DEL", AGENT, 20.9), single(0, "DEL", BRIDGE, 30.0),
         single(100, "DEL", AGENT, 20.9), single(100, "DEL", BRIDGE, 30.0),
-        single(500, "ADD", AGENT, 81.0), single(500, "insert", BARE, 50.0),
+        single(500, "ADD", AGENT, 81.0), single(500, "ADD", EMPTY, 23.9), single(500, "insert", BARE, 50.0),
     ],
     "at_once": [burst(1, "ADD", 1.0), burst(16, "ADD", 80.5), burst(16, "DEL", 1.0), burst(64, "ADD", 80.5)],
     "startup": [
