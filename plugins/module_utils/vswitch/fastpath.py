@@ -176,7 +176,7 @@ class Switch:
         return self._replica.ports.get(name)
 
     def vlan_limit(self) -> int:
-        """How many VLAN headers the switch looks at, 0 for all (ovs-vswitchd.conf.db(5): 1 if `vlan-limit` is not set)."""
+        """How many VLAN headers the switch looks at, 0 for all (ovs-vswitchd.conf.db(5), `vlan-limit`; 1 by default)."""
         other_config = dict(self.column(SCHEMA, [], "other_config")[1])
         return int(other_config.get("vlan-limit", "1"))
 
