@@ -14,6 +14,7 @@ from ..attach.common import known_endpoint
 from ..attach.spoof import restore
 from ..attach.stale import sweep
 from ..errors import PodnetError
+from ..vswitch.daemon import PID_FILE
 from ..vswitch.fastpath import SharedSwitch, Switch
 from .metrics import Metrics
 
@@ -22,7 +23,6 @@ SECONDS = 30.0
 SOON_SECONDS = 1.0
 """After a call that may have left something to do: the next ones of a burst come first."""
 ANSWER_SECONDS = 5.0
-SWITCH_PID = "/run/openvswitch/ovs-vswitchd.pid"
 
 
 class Housekeeper:
@@ -72,7 +72,7 @@ class Housekeeper:
     def _is_another_switch(self) -> bool:
         """Whether ovs-vswitchd has been started since the last look."""
         try:
-            seal = os.stat(SWITCH_PID).st_mtime_ns
+            seal = os.stat(PID_FILE).st_mtime_ns
         except OSError:
             return False
         before, self._switch_seal = self._switch_seal, seal

@@ -52,6 +52,10 @@ from .rtnetlink import (
     u32,
 )
 
+_one_at_a_time = threading.Lock()
+"""The kernel changes links one after the other. Who waits for that in the kernel, or tries again and again as a write to
+a sysctl does, keeps a processor busy; here it sleeps.
+"""
 _ANSWER_SECONDS = 10.0
 """How long the kernel may take: its lock may be held by others."""
 
@@ -97,7 +101,8 @@ class PodSpace:
 
     def compute_checksums(self, name: str) -> None:
         """See `offload.compute_checksums`."""
-        compute_checksums(self._plain, name)
+        with _one_at_a_time:
+            compute_checksums(self._plain, name)
 
     def bring_up(self, name: str) -> None:
         """Brings the interface and the loopback up. Raises KernelError."""
@@ -184,7 +189,8 @@ def silence(host: str) -> None:
 
     It has none yet while the pod's end is down. Raises KernelError.
     """
-    set_sysctl(host, "disable_ipv6", "1")
+    with _one_at_a_time:
+        set_sysctl(host, "disable_ipv6", "1")
 
 
 def remove_link(name: str) -> bool:
@@ -243,7 +249,8 @@ def _talk(route: socket.socket, requests: list[tuple[int, int, bytes, str]]) -> 
     messages = [
         message(kind, ACK | flags, number, body) for number, (kind, flags, body, _what) in enumerate(requests, 1)
     ]
-    route.send(b"".join(messages))
+    with _one_at_a_time:
+        route.send(b"".join(messages))
     codes: dict[int, int] = {}
     for kind, number, body in answers(route, time.monotonic() + _ANSWER_SECONDS):
         if kind == ERROR:

@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import DeadlineExceeded, OvsdbError
 from ..model.ownership import KEY_OWNER, OWNER_OVS, Mark
 from .attachments import Attachment
+from .daemon import is_at_work, pulse
 from .jsonrpc import Connection, Duplicate, TimedOut
 from .podport import EMPTY, SCHEMA, WAKE, PodPort, carries, removal
 from .replica import Link, Port, Replica
@@ -267,19 +268,21 @@ class Switch:
             link = links.get(name)
             return link is None or link.ofport is not None
 
+        before = pulse()
         while not self._connection.until(forwards, min(deadline, time.monotonic() + _SETTLE_SECONDS)):
             if name not in links:
                 raise OvsdbError(f"interface {name} is not in the Open vSwitch database any more")
             if said():
                 break
-            before, self._done = self._done, self._configuration()
-            if self._done == before or time.monotonic() >= deadline:
+            last, before = before, pulse()
+            if time.monotonic() >= deadline or not (is_at_work(last, before) or self._has_moved()):
                 raise DeadlineExceeded(f"waited in vain for ovs-vswitchd to open {name}", _SWITCH)
         return links[name]
 
-    def _configuration(self) -> int:
-        """How far ovs-vswitchd has come."""
-        return int(self.column(SCHEMA, [], "cur_cfg"))
+    def _has_moved(self) -> bool:
+        """Whether ovs-vswitchd has come any further since the last look."""
+        before, self._done = self._done, int(self.column(SCHEMA, [], "cur_cfg"))
+        return self._done != before
 
     def _deadline(self) -> float:
         """A server that has just kept somebody waiting in vain is not waited for as long again."""
