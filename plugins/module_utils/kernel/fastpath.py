@@ -53,8 +53,8 @@ from .rtnetlink import (
 )
 
 _one_at_a_time = threading.Lock()
-"""The kernel changes links one after the other. Who waits for that in the kernel, or tries again and again as a write to
-a sysctl does, keeps a processor busy; here it sleeps.
+"""The kernel changes links one after the other. Who waits for that in the kernel, or tries again and again as a write
+to a sysctl does, keeps a processor busy; here it sleeps.
 """
 _ANSWER_SECONDS = 10.0
 """How long the kernel may take: its lock may be held by others."""

@@ -28,7 +28,10 @@ _SETTLE_SECONDS = 1.0
 """How long an ovs-vswitchd may get nowhere at all before it counts as frozen, and how long a link may be there before
 its word counts that it is not.
 """
+_MOST_WAITS = 3
+"""How many times as long a busy one may take."""
 _SILENT_SECONDS = 0.3
+"""How long a database may take to answer that has just kept somebody waiting in vain."""
 _SWITCH = "is it running? systemctl status ovs-vswitchd"
 
 
@@ -177,7 +180,7 @@ class Switch:
         return self._replica.ports.get(name)
 
     def vlan_limit(self) -> int:
-        """How many VLAN headers the switch looks at, 0 for all (ovs-vswitchd.conf.db(5), `vlan-limit`; 1 by default)."""
+        """How many VLAN headers the switch looks at, 0 for all (ovs-vswitchd.conf.db(5), `vlan-limit`; 1 if unset)."""
         other_config = dict(self.column(SCHEMA, [], "other_config")[1])
         return int(other_config.get("vlan-limit", "1"))
 
@@ -268,13 +271,14 @@ class Switch:
             link = links.get(name)
             return link is None or link.ofport is not None
 
-        before = pulse()
+        before, waits = pulse(), 0
         while not self._connection.until(forwards, min(deadline, time.monotonic() + _SETTLE_SECONDS)):
             if name not in links:
                 raise OvsdbError(f"interface {name} is not in the Open vSwitch database any more")
-            if said():
-                break
+            waits += 1
             last, before = before, pulse()
+            if said() and (waits == _MOST_WAITS or not is_at_work(last, before)):
+                break
             if time.monotonic() >= deadline or not (is_at_work(last, before) or self._has_moved()):
                 raise DeadlineExceeded(f"waited in vain for ovs-vswitchd to open {name}", _SWITCH)
         return links[name]
