@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import DeadlineExceeded, OvsdbError
+from ..errors import DeadlineExceeded, OvsdbError, OvsdbUnavailable
 from ..model.ownership import KEY_OWNER, OWNER_OVS, Mark
 from .attachments import Attachment
 from .daemon import is_at_work, pulse
-from .jsonrpc import Connection, Duplicate, TimedOut
+from .jsonrpc import START, Connection, Duplicate, TimedOut
 from .podport import EMPTY, SCHEMA, WAKE, PodPort, carries, removal
 from .replica import Link, Port, Replica
 
@@ -72,7 +72,10 @@ class SharedSwitch:
             held[0].close()
 
     def _connected(self, endpoint: str, seconds: float) -> tuple[Connection, Replica]:
-        with self._turn:
+        deadline = time.monotonic() + seconds
+        if not self._turn.acquire(timeout=seconds):
+            raise OvsdbUnavailable(f"ovsdb-server at {endpoint} does not answer", START)
+        try:
             if self._open:
                 connection, replica = self._open
                 if connection.endpoint == endpoint and connection.lasts():
@@ -80,14 +83,16 @@ class SharedSwitch:
                 connection.close()
                 self._open = None
             replica = Replica()
-            connection = Connection(endpoint, seconds, replica.update)
+            connection = Connection(endpoint, max(deadline - time.monotonic(), 0.01), replica.update)
             try:
-                connection.monitor(replica.tables(), time.monotonic() + seconds)
+                connection.monitor(replica.tables(), deadline)
             except BaseException:
                 connection.close()
                 raise
             self._open = connection, replica
             return connection, replica
+        finally:
+            self._turn.release()
 
 
 class Switch:
