@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import subprocess
 from collections.abc import Iterable, Iterator
 
 from ..errors import DeadlineExceeded, OvsdbError
@@ -119,6 +118,8 @@ def _bundle(bridge: str, lines: list[str], seconds: float) -> None:
 
 def _run(words: list[str], stdin: str, seconds: float) -> str:
     """The client that every Open vSwitch brings along."""
+    import subprocess  # a pod without a spoof check has no use for it
+
     command = [_PROGRAM, "-O", "OpenFlow14", f"--timeout={max(int(seconds + 0.5), 1)}", *words]
     try:
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds + 1, check=False)
