@@ -99,11 +99,17 @@ def removal(ports: Iterable[str], limited: Iterable[tuple[str, str]] = ()) -> li
 
     Without its bridge's reference the server drops a port and its interface by itself (RFC 7047, 3.2 "isRoot").
     """
+    gone = list(ports)
     operations: list[Mapping[str, Any]] = [
         {"op": "mutate", "table": "Bridge", "where": _BRIDGES,
-         "mutations": [["ports", "delete", ["set", [["uuid", uuid] for uuid in ports]]]]}
+         "mutations": [["ports", "delete", ["set", [["uuid", uuid] for uuid in gone]]]]}
     ]  # fmt: skip
-    for container_id, ifname in limited:
+    shaped = list(limited)
+    for uuid in gone if shaped else ():
+        # A port that only goes with its last reference still counts as one that needs its shaper.
+        where = [["_uuid", "==", ["uuid", uuid]]]
+        operations.append({"op": "update", "table": "Port", "where": where, "row": {"qos": EMPTY}})
+    for container_id, ifname in shaped:
         where = [carries(keys(container_id, ifname))]
         operations += [{"op": "delete", "table": table, "where": where} for table in ("QoS", "Queue")]
     return operations
