@@ -59,13 +59,17 @@ class Replica:
         """Takes in what the server says."""
         for table, rows in updates.items():
             known = self._rows[table]
+            for uuid, change in rows.items():  # first: another row may have the name by now
+                if "delete" in change:
+                    self._forget(table, known.pop(uuid, {}))
             for uuid, change in rows.items():
-                row = known.setdefault(uuid, {})
                 for kind, columns in change.items():
                     if kind == "delete":
-                        self._forget(table, known.pop(uuid))
-                    elif kind == "modify" and "external_ids" in columns:
-                        row.update({**columns, "external_ids": row["external_ids"]})  # a difference; the key stays
+                        continue
+                    row = known.setdefault(uuid, {})
+                    if kind == "modify" and "external_ids" in columns:
+                        # A difference; what is read of it stays.
+                        row.update({**columns, "external_ids": row.get("external_ids", EMPTY)})
                         self._keep(table, uuid, row)
                     else:
                         row.update(columns)
