@@ -62,7 +62,11 @@ class SharedSwitch:
     def open(self, endpoint: str, seconds: float, _port: str = "") -> Iterator[Switch]:
         """As `open_switch`."""
         connection, replica = self._connected(endpoint, seconds)
-        yield Switch(connection, replica, seconds)
+        switch = Switch(connection, replica, seconds)
+        try:
+            yield switch
+        finally:
+            switch.close()
 
     def close(self) -> None:
         """Ends the connection; the next call makes another one."""
@@ -103,6 +107,13 @@ class Switch:
         self._replica = replica
         self._seconds = seconds
         self._inserted = self._marked = self._done = -1
+        self._unasked: set[int] = set()
+        """What was sent and whose result nobody has asked for yet."""
+
+    def close(self) -> None:
+        """The call is over: what was sent for it is not waited for any more."""
+        for number in self._unasked:
+            self._connection.forget(number)
 
     @property
     def usable(self) -> bool:
@@ -131,7 +142,7 @@ class Switch:
         stale = self._replica.ports.get(port.name)
         before = removal([stale.uuid], [(stale.container_id, stale.ifname)] if stale.limited else []) if stale else []
         operations = [*before, *port.insert(), WAKE, _select(SCHEMA, [], ["cur_cfg"])]
-        self._inserted = self._connection.send(operations, self._deadline())
+        self._inserted = self._send(operations)
 
     def inserted(self, port: PodPort) -> None:
         """Waits until the server has taken what `begin` sent.
@@ -139,17 +150,17 @@ class Switch:
         Raises TimedOut if there is no such bridge, OvsdbError.
         """
         try:
-            results = self._connection.result(self._inserted, self._deadline())
+            results = self._result(self._inserted)
         except Duplicate:
             if port.name not in self._replica.ports:
                 raise
             self.begin(port)  # a dead call's port came to the server after we had looked
-            results = self._connection.result(self._inserted, self._deadline())
+            results = self._result(self._inserted)
         self._done = int(results[-1]["rows"][0]["cur_cfg"])
 
     def mark(self, port: PodPort, mark: Mark) -> None:
         """Sends the port's final mark to the server: `settle` comes later."""
-        self._marked = self._connection.send(port.write_mark(mark), self._deadline()) if mark != port.mark else -1
+        self._marked = self._send(port.write_mark(mark)) if mark != port.mark else -1
 
     def settle(self, port: PodPort, seconds: float) -> int:
         """Waits until ovs-vswitchd forwards for the port, whose link must be there, and the server has its mark.
@@ -161,7 +172,7 @@ class Switch:
         if link.ofport is None or link.ofport < 0:
             raise OvsdbError(f"ovs-vswitchd cannot use {port.name}: {link.error or 'it gives no reason'}")
         if self._marked >= 0:
-            self._connection.result(self._marked, self._deadline())
+            self._result(self._marked)
         if link.error:
             # What it could not open and then could, one right after the other, keeps the error of the first time.
             self._transact(port.forget_error())
@@ -297,6 +308,15 @@ class Switch:
         """A server that has just kept somebody waiting in vain is not waited for as long again."""
         seconds = min(self._seconds, _SILENT_SECONDS) if self._connection.silent else self._seconds
         return time.monotonic() + seconds
+
+    def _send(self, operations: list[Any]) -> int:
+        number = self._connection.send(operations, self._deadline())
+        self._unasked.add(number)
+        return number
+
+    def _result(self, number: int) -> list[Any]:
+        self._unasked.discard(number)
+        return self._connection.result(number, self._deadline())
 
     def _transact(self, operations: list[Any], longer: float = 0.0) -> list[Any]:
         return self._connection.transact(operations, self._deadline() + longer)

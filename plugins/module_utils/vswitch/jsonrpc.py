@@ -25,6 +25,7 @@ from ..errors import ConfigError, OvsdbError, OvsdbUnavailable
 SCHEMA = "Open_vSwitch"
 START = "is it running? systemctl status ovsdb-server"
 _CHUNK = 1 << 18
+_FULL_SECONDS = 0.005
 
 Updates = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By table and row: what `monitor_cond` replies, and `update2` says later (ovsdb-server(7), 4.1.12 and 4.1.14)."""
@@ -60,19 +61,30 @@ class Connection:
         self._unread = ""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._pipe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._pipe.setblocking(False)
         try:
-            self._pipe.settimeout(seconds)
-            self._pipe.connect(endpoint[len("unix:") :])
+            self._connect(endpoint[len("unix:") :], time.monotonic() + seconds)
         except OSError as error:
             self._pipe.close()
             reason = error.strerror or "it does not answer"
             raise OvsdbUnavailable(f"cannot open the Open vSwitch database at {endpoint}: {reason}", START) from error
-        self._pipe.setblocking(False)
+
+    def _connect(self, path: str, deadline: float) -> None:
+        while True:
+            try:
+                self._pipe.connect(path)
+                return
+            except BlockingIOError:  # many come at once: a full queue is not waited for (connect(2), EAGAIN)
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_FULL_SECONDS)
 
     def close(self) -> None:
         """Ends it. Who still waits gets OvsdbUnavailable."""
         with self._state:
             self._fail("was closed")
+        with contextlib.suppress(OSError):
+            self._pipe.shutdown(socket.SHUT_RDWR)  # wakes the one that reads
         self._pipe.close()
 
     def send(self, operations: list[Any], deadline: float) -> int:
@@ -92,6 +104,12 @@ class Connection:
             if result and "error" in result:
                 raise _refusal(result)
         return results
+
+    def forget(self, number: int) -> None:
+        """Nobody asks for the `result` of this transaction any more: it is not kept."""
+        with self._state:
+            if self._replies.pop(number, None) is None:
+                self._forgotten.add(number)
 
     def transact(self, operations: list[Any], deadline: float) -> list[Any]:
         """`send` and `result`."""
@@ -235,7 +253,10 @@ class Connection:
     def _handle(self, message: Mapping[str, Any]) -> None:
         method = message.get("method")
         if method == "echo":
-            self._send({"id": message["id"], "result": message["params"], "error": None}, time.monotonic() + 1.0)
+            try:
+                self._send({"id": message["id"], "result": message["params"], "error": None}, time.monotonic() + 1.0)
+            except OvsdbUnavailable:  # not the caller's trouble, who only reads for all
+                self._fail_aloud("does not take what it is told")
             return
         with self._state:
             if method == "update2":
