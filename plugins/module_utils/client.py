@@ -10,7 +10,8 @@ The protocol, schema 2: one line `PODNET/2 PLUGIN ENV_BYTES STDIN_BYTES BEGIN_BY
 environment (`KEY=VALUE` and a zero byte each), then standard input. The container's network namespace travels as a
 descriptor with it. BEGIN_BY is a time of the monotonic clock in milliseconds, after which the agent does not
 begin with the call: its client does not wait any longer then, and serves itself. The reply is a dot for each half
-second that the agent is at work, one line `PODNET/2 STATUS STDOUT_BYTES STDERR_BYTES`, and then both.
+second that the agent is at work, one line `PODNET/2 STATUS STDOUT_BYTES STDERR_BYTES`, and then both; or the one line
+`PODNET/2 late` of an agent that has not begun and will not.
 """
 
 import _socket
@@ -20,6 +21,7 @@ import time
 
 SOCKET = "/run/podnet/agent.sock"
 GREETING = b"PODNET/2"
+LATE = b"late"
 CONNECT_SECONDS = 2.0
 BEGIN_SECONDS = 1.5
 """Within this the agent begins with a call, or never."""
@@ -98,7 +100,7 @@ def ask(plugin: str, env: "dict[bytes, bytes]", stdin: bytes, path: str = SOCKET
 def _parse(data: bytes) -> "tuple[int, bytes, bytes]":
     head, newline, body = data.partition(b"\n")
     words = head.split()
-    if newline and words and words[0].startswith(b"PODNET/") and words[0] != GREETING:
+    if newline and words and words[0].startswith(b"PODNET/") and (words[0] != GREETING or words[1:] == [LATE]):
         raise NoAgent
     if not newline or len(words) < 4 or words[0] != GREETING:
         raise OSError("its reply was cut off")

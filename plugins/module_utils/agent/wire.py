@@ -12,18 +12,20 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ..client import GREETING, MAX_STDIN
+from ..client import BEGIN_SECONDS, GREETING, LATE, MAX_STDIN
 from ..cni.reply import Reply
 from ..errors import DecodeError
 
 _MAX_LINE = 256
 _MAX_ENV = 1 << 20
+LATE_REPLY = b"%s %s\n" % (GREETING, LATE)
+"""Of an agent that has not begun with a call and will not: its client serves itself."""
 _QUIET_SECONDS = 0.4
 """A call that ends sooner gets no dot: each costs its client a wake-up."""
 
 
 class Late(Exception):
-    """The call's client does not wait any more."""
+    """The call may not begin any more: its client serves itself, or is about to."""
 
 
 def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], bytes]:
@@ -33,13 +35,14 @@ def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], b
     """
     data = b""
     while b"\n" not in data:
-        more, received, _flags, _address = socket.recv_fds(pipe, 65536, 1)
+        # What other calls start, such as an IPAM plugin, does not inherit it.
+        more, received, _flags, _address = socket.recv_fds(pipe, 65536, 1, socket.MSG_CMSG_CLOEXEC)
         fds += received
         if not more or (len(data) > _MAX_LINE and b"\n" not in data):
             raise DecodeError("the call has no greeting")
         data += more
     line, _newline, body = data.partition(b"\n")
-    words = line.split()
+    words = line[:_MAX_LINE].split()
     if len(words) < 5 or words[0] != GREETING or not all(word.isdigit() for word in words[2:5]):
         raise DecodeError(f"another protocol: {line[:64]!r}", "the client is of another release than the agent")
     env_bytes, stdin_bytes, begin_by = (int(word) for word in words[2:5])
@@ -50,8 +53,13 @@ def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], b
         if not more:
             raise OSError("the call was cut off")
         body += more
-    if time.monotonic() * 1000 > begin_by:
+    left = begin_by / 1000 - time.monotonic()
+    if left < 0:
+        with contextlib.suppress(OSError):
+            pipe.sendall(LATE_REPLY)
         raise Late
+    if left < BEGIN_SECONDS - _QUIET_SECONDS:
+        pipe.sendall(b".")  # it has waited for a while: it hears that the call begins before it gives up
     pairs = (os.fsdecode(part).partition("=") for part in body[:env_bytes].split(b"\0") if part)
     return words[1].decode(errors="replace"), {key: value for key, _equals, value in pairs}, body[env_bytes:]
 
