@@ -11,6 +11,7 @@ from ..errors import ConfigError
 from ..vswitch import flows
 from ..vswitch.attachments import Attachment
 from ..vswitch.fastpath import Switch
+from .turns import try_turn
 
 SECONDS = 3.0
 """How long ovs-vswitchd may take to take flows."""
@@ -25,9 +26,11 @@ def refuse_ruled(switch: Switch, bridge: str) -> None:
         )
 
 
-def guard(bridge: str, port: str, ofport: int, mac: str, addresses: Sequence[str]) -> None:
-    """Holds a port to these addresses. Raises OvsdbError, DeadlineExceeded."""
-    flows.install(bridge, port, flows.flows_of(port, ofport, mac, addresses), SECONDS)
+def guard(bridge: str, port: str, ofport: int, mac: str, addresses: Sequence[str], turn_fd: int = -1) -> None:
+    """Holds a port to these addresses. What does it holds the attachment's turn, too. Raises OvsdbError,
+    OvsdbUnavailable, DeadlineExceeded.
+    """
+    flows.install(bridge, port, flows.flows_of(port, ofport, mac, addresses), SECONDS, turn_fd)
 
 
 def unguard(bridge: str, port: str) -> None:
@@ -35,21 +38,46 @@ def unguard(bridge: str, port: str) -> None:
     flows.install(bridge, port, [], SECONDS)
 
 
-def restore(switch: Switch, found: Sequence[Attachment]) -> int:
+def detach(switch: Switch, found: Sequence[Attachment]) -> None:
+    """Takes ports away, the flows of each before: once it is gone nothing says any more that there are some.
+
+    Raises OvsdbError, DeadlineExceeded; all of them stay then.
+    """
+    for item in found:
+        if item.spoof_check:
+            unguard(item.bridge, item.port)
+    switch.detach_all(found)
+
+
+def restore(switch: Switch) -> int:
     """Gives each bridge the flows that the marks of its ports ask for; gives how many were put back or taken away.
 
-    `found` are all ports of pods. Raises PodnetError.
+    Calls go on meanwhile: a port that one is at work on is left to it. Raises PodnetError.
     """
     changed = 0
     for bridge in switch.bridges():
-        wanted = [
-            line
-            for item in found
-            if item.bridge == bridge and item.spoof_check and item.ofport is not None and item.ofport > 0
-            for line in flows.flows_of(item.port, item.ofport, item.mark.mac, item.mark.addresses)
-        ]
-        there = flows.count(bridge, SECONDS)
-        if there != len(wanted):
-            flows.replace_all(bridge, wanted, SECONDS)
-            changed += abs(len(wanted) - there)
+        there = flows.seen(bridge, SECONDS)  # before the ports: a port is there before its flows, and goes after them
+        guarded = [item for item in switch.attachments() if item.bridge == bridge and item.spoof_check]
+        for item in guarded:
+            ports = there.pop(flows.cookie_of(item.port), [])
+            # A port without a MAC address is still being made.
+            made = item.mark.mac and item.ofport is not None and item.ofport > 0
+            if made and ports != [item.ofport] * len(_flows_of(item)):
+                changed += _put_back(switch, item)
+        for cookie, ports in there.items():
+            flows.forget(bridge, cookie, SECONDS)
+            changed += len(ports)
     return changed
+
+
+def _put_back(switch: Switch, item: Attachment) -> int:
+    with try_turn(item.mark.container_id, item.mark.ifname) as ours:
+        if not ours or switch.attachment(item.port) != item:
+            return 0
+        lines = _flows_of(item)
+        flows.install(item.bridge, item.port, lines, SECONDS)
+        return len(lines)
+
+
+def _flows_of(item: Attachment) -> list[str]:
+    return flows.flows_of(item.port, item.ofport or 0, item.mark.mac, item.mark.addresses)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from ..kernel import pod
 from ..vswitch.fastpath import Switch
+from . import spoof
 from .turns import try_turn
 
 
@@ -24,6 +25,6 @@ def sweep(switch: Switch) -> list[str]:
             if not ours or pod.exists(item.port):
                 continue
             again = [found for found in switch.broken() if found.uuid == item.uuid]
-            switch.detach_all(again)
+            spoof.detach(switch, again)
             gone += [found.port for found in again]
     return gone

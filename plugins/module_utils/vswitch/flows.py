@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator
 
-from ..errors import DeadlineExceeded, OvsdbError
+from ..errors import DeadlineExceeded, OvsdbError, OvsdbUnavailable
 
 COOKIE_MASK = 0xFFFFFFFF00000000
 COOKIES = 0x706F646E << 32
 """All of ours begin so."""
 _PROGRAM = "ovs-ofctl"
+_FLOW = re.compile(r"cookie=(0x[0-9a-f]+).*?in_port=(\d+)")
+_REFUSED = "OFPT_ERROR"
 _ROUTER, _SOLICIT, _ADVERTISE = 134, 135, 136
 _NO_MAC = "00:00:00:00:00:00"
 _BEST, _GOOD, _REST, _ANY, _NONE = 20040, 20030, 20020, 20010, 20000
@@ -58,20 +61,30 @@ def link_local(mac: str) -> str:
     return str(ipaddress.IPv6Address(b"\xfe\x80" + bytes(6) + bytes(octets[:3]) + b"\xff\xfe" + bytes(octets[3:])))
 
 
-def install(bridge: str, port: str, lines: Iterable[str], seconds: float) -> None:
-    """Gives a port these flows and no others, in one step. Raises OvsdbError, DeadlineExceeded."""
-    _bundle(bridge, [f"delete cookie={cookie_of(port):#x}/-1", *lines], seconds)
+def install(bridge: str, port: str, lines: Iterable[str], seconds: float, kept_fd: int = -1) -> None:
+    """Gives a port these flows and no others, in one step; until then `kept_fd` stays open, whoever else closes it.
+
+    Raises OvsdbError, OvsdbUnavailable, DeadlineExceeded.
+    """
+    text = "\n".join([f"delete cookie={cookie_of(port):#x}/-1", *lines]) + "\n"
+    _run(["--bundle", "add-flows", bridge, "-"], text, seconds, kept_fd)
 
 
-def replace_all(bridge: str, lines: Iterable[str], seconds: float) -> None:
-    """Gives a bridge these flows of ours and no others, in one step. Raises OvsdbError, DeadlineExceeded."""
-    _bundle(bridge, [f"delete cookie={COOKIES:#x}/{COOKIE_MASK:#x}", *lines], seconds)
+def forget(bridge: str, cookie: int, seconds: float) -> None:
+    """Takes the flows with this cookie away. Raises OvsdbError, OvsdbUnavailable, DeadlineExceeded."""
+    _run(["del-flows", bridge, f"cookie={cookie:#x}/-1"], "", seconds)
 
 
-def count(bridge: str, seconds: float) -> int:
-    """How many flows of ours a bridge has. Raises OvsdbError, DeadlineExceeded."""
+def seen(bridge: str, seconds: float) -> dict[int, list[int]]:
+    """The flows of ours that a bridge has: by cookie, the OpenFlow port of each of its flows.
+
+    Raises OvsdbError, OvsdbUnavailable, DeadlineExceeded.
+    """
     mask = f"cookie={COOKIES:#x}/{COOKIE_MASK:#x}"
-    return _run(["--no-stats", "dump-flows", bridge, mask], "", seconds).count(" cookie=")
+    found: dict[int, list[int]] = {}
+    for cookie, port in _FLOW.findall(_run(["--no-stats", "dump-flows", bridge, mask], "", seconds)):
+        found.setdefault(int(cookie, 16), []).append(int(port))
+    return found
 
 
 def _router() -> Iterator[str]:
@@ -112,21 +125,23 @@ def _ip(hosts: list[str], family: int, known: bool) -> Iterator[str]:
     yield f"priority={_REST},{kind} drop"
 
 
-def _bundle(bridge: str, lines: list[str], seconds: float) -> None:
-    _run(["--bundle", "add-flows", bridge, "-"], "\n".join(lines) + "\n", seconds)
-
-
-def _run(words: list[str], stdin: str, seconds: float) -> str:
+def _run(words: list[str], stdin: str, seconds: float, kept_fd: int = -1) -> str:
     """The client that every Open vSwitch brings along."""
     import subprocess  # a pod without a spoof check has no use for it
 
     command = [_PROGRAM, "-O", "OpenFlow14", f"--timeout={max(int(seconds + 0.5), 1)}", *words]
     try:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=seconds + 1, check=False)
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=seconds + 1, check=False,
+            pass_fds=[kept_fd] if kept_fd >= 0 else [],
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise DeadlineExceeded("ovs-vswitchd does not take flows", "systemctl status ovs-vswitchd") from error
     except OSError as error:
         raise OvsdbError(f"cannot run {_PROGRAM}: {error.strerror}", "it comes with Open vSwitch") from error
     if done.returncode != 0:
-        raise OvsdbError(f"ovs-vswitchd refused the flows: {done.stderr.strip()[:300]}")
+        said = done.stderr.strip()[:300]
+        if _REFUSED in said:
+            raise OvsdbError(f"ovs-vswitchd refused the flows: {said}")
+        raise OvsdbUnavailable(f"ovs-vswitchd does not take flows: {said}", "systemctl status ovs-vswitchd")
     return done.stdout
