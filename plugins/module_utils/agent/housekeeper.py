@@ -86,10 +86,11 @@ class Housekeeper:
                     return False
                 self._tidy(switch)
             self._trouble = ""
-        except (PodnetError, OSError) as error:
-            if str(error) != self._trouble:
-                self._log(f"housekeeping: {error}")
-            self._trouble = str(error)
+        except Exception as error:  # whatever it is: this thread stays for years
+            words = str(error) if isinstance(error, (PodnetError, OSError)) else f"internal error: {error!r}"
+            if words != self._trouble:
+                self._log(f"housekeeping: {words}")
+            self._trouble = words
         return True
 
     def _tidy(self, switch: Switch) -> None:
@@ -98,7 +99,7 @@ class Housekeeper:
             self._log(f"removed {len(gone)} ports of pods that are gone: {' '.join(gone[:20])}")
             self._metrics.removed_stale(len(gone))
         there = switch.attachments()
-        restored = restore(switch, there) if self._guarded or any(item.spoof_check for item in there) else 0
+        restored = restore(switch) if self._guarded or any(item.spoof_check for item in there) else 0
         self._guarded = any(item.spoof_check for item in there)
         if restored:
             self._log(f"put {restored} flows of spoof checks right")

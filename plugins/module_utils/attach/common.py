@@ -41,10 +41,12 @@ def known_endpoint() -> str:
 
 
 def attempt(failed: list[PodnetError], step: Callable[[], object]) -> None:
-    """Does it; what goes wrong is added to `failed`."""
+    """Does it; what goes wrong, whatever it is, is added to `failed` and keeps no later step from being done."""
     try:
         step()
     except PodnetError as error:
         failed.append(error)
     except OSError as error:
         failed.append(PodnetError(str(error)))
+    except Exception as error:
+        failed.append(PodnetError(f"internal error: {error!r}", "report it, with the agent's log"))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -49,8 +49,8 @@ class Undo:
         for step in reversed(self._steps):
             try:
                 step()
-            except (PodnetError, OSError) as error:
-                failed.append(str(error))
+            except Exception as error:
+                failed.append(str(error) if isinstance(error, (PodnetError, OSError)) else repr(error))
         return failed
 
 
@@ -91,7 +91,9 @@ def _add(
     lease.begin()
     switch = stack.enter_context(call.switch(endpoint, host))
     port = _port(call, wish, host)
-    undo.add(lambda: _abandon(call, endpoint, switch, port))  # before it is sent: what arrives late has to go too
+    guarded: list[str] = []
+    # Before it is sent: what arrives late has to go too.
+    undo.add(lambda: _abandon(call, endpoint, switch, port, guarded))
     switch.begin(port)
     done("database begins")
     try:
@@ -127,8 +129,8 @@ def _add(
     done("switch")
     _refuse_unlimited(wish, host)
     if wish.spoof_check:  # nothing passes before the flows are there
-        undo.add(lambda: spoof.unguard(wish.bridge, host))
-        spoof.guard(wish.bridge, host, ofport, mac, cidrs)
+        guarded.append(wish.bridge)
+        spoof.guard(wish.bridge, host, ofport, mac, cidrs, call.turn_fd)
         space.bring_up(request.ifname)
         space.configure(request.ifname, cidrs, routes)
         done("flows")
@@ -187,10 +189,10 @@ def _detach(host: str, means: Means) -> bool:
     with means.switch(known_endpoint(), ANSWER_SECONDS, host) as switch:
         known = switch.followed(host)
         guarded = switch.attachment(host) if known and known.spoof_check else None
-        gone = switch.detach(host)
-    if guarded is not None:
-        spoof.unguard(guarded.bridge, host)
-    return gone
+        if guarded is not None:
+            # First: a switch that does not take it now keeps its port, which says that there are flows of it.
+            spoof.unguard(guarded.bridge, host)
+        return switch.detach(host)
 
 
 def status(call: Call) -> None:
@@ -224,10 +226,7 @@ def collect(call: Call) -> None:
         ]
         for item in gone:
             attempt(failed, partial(fastpath.remove_link, item.port))
-        attempt(failed, lambda: switch.detach_all(gone))
-    for item in gone:
-        if item.spoof_check:
-            attempt(failed, partial(spoof.unguard, item.bridge, item.port))
+        attempt(failed, lambda: spoof.detach(switch, gone))
     for item in gone:
         # Plugins of before 1.1.0 know no GC: each lost attachment is released by name as well.
         lost = call.of(item.mark.container_id, item.mark.ifname)
@@ -264,8 +263,10 @@ def _inserted(switch: Switch, port: PodPort) -> None:
         raise ConfigError("bridge", f"there is no bridge {port.bridge}", f"this node has: {known}") from error
 
 
-def _abandon(call: Call, endpoint: str, switch: Switch, port: PodPort) -> None:
-    """By the same connection if it lasts, behind what was sent before."""
+def _abandon(call: Call, endpoint: str, switch: Switch, port: PodPort, guarded: Sequence[str]) -> None:
+    """By the same connection if it lasts, behind what was sent before. The flows go first, on the bridge `guarded`."""
+    for bridge in guarded:
+        spoof.unguard(bridge, port.name)
     if switch.usable:
         switch.abandon(port)
         return
