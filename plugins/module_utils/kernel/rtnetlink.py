@@ -71,9 +71,11 @@ def parse(data: bytes) -> dict[int, bytes]:
 
 def answers(route: socket.socket, deadline: float) -> Iterator[tuple[int, int, bytes]]:
     """Kind, number and content of each message until the deadline, of time.monotonic()."""
+    poll = select.poll()  # select takes no descriptor above 1023, and an agent with many calls may have those
+    poll.register(route, select.POLLIN)
     while True:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([route], [], [], left)[0]:
+        if left <= 0 or not poll.poll(left * 1000):
             return
         try:
             data = route.recv(_MOST)
