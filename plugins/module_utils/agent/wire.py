@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ _MAX_LINE = 256
 _MAX_ENV = 1 << 20
 LATE_REPLY = b"%s %s\n" % (GREETING, LATE)
 """Of an agent that has not begun with a call and will not: its client serves itself."""
+_ONE_FD = socket.CMSG_LEN(4)
 _QUIET_SECONDS = 0.4
 """A call that ends sooner gets no dot: each costs its client a wake-up."""
 
@@ -35,9 +37,9 @@ def receive(pipe: socket.socket, fds: list[int]) -> tuple[str, dict[str, str], b
     """
     data = b""
     while b"\n" not in data:
-        # What other calls start, such as an IPAM plugin, does not inherit it.
-        more, received, _flags, _address = socket.recv_fds(pipe, 65536, 1, socket.MSG_CMSG_CLOEXEC)
-        fds += received
+        # What other calls start, such as an IPAM plugin, does not inherit it: socket.recv_fds leaves this flag out.
+        more, rights, _flags, _address = pipe.recvmsg(65536, _ONE_FD, socket.MSG_CMSG_CLOEXEC)
+        fds += [int.from_bytes(right[:4], sys.byteorder) for _level, kind, right in rights if kind == socket.SCM_RIGHTS]
         if not more or (len(data) > _MAX_LINE and b"\n" not in data):
             raise DecodeError("the call has no greeting")
         data += more
