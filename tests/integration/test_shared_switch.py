@@ -42,7 +42,9 @@ def endpoint(node: Light) -> str:
 
 def port(number: int, bridge: str = "br0") -> PodPort:
     """A pod's port, without a link."""
-    return PodPort(f"pn{number}", bridge, {"tag": 100, "vlan_mode": "access"}, Mark(OWNER_OVS, f"c{number}", "eth0", "n"))
+    return PodPort(
+        f"pn{number}", bridge, {"tag": 100, "vlan_mode": "access"}, Mark(OWNER_OVS, f"c{number}", "eth0", "n")
+    )
 
 
 def test_the_database_survives_those_who_follow_one_port_and_those_who_follow_all(node: Light, endpoint: str) -> None:

@@ -17,7 +17,7 @@ from .proc import PLAIN, STATE, run
 
 COLLECTION = Path(__file__).absolute().parents[2]
 RUNTIMES = STATE / "runtime"
-KEPT = 8
+KEPT = 30
 """How many runtimes of older trees stay."""
 
 # The launchers name their place by its absolute path, so it is installed there: in a mount namespace of its own.
