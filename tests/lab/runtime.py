@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -49,7 +50,8 @@ def runtime() -> Path:
     """
     folder = RUNTIMES / digest()
     if folder.exists():
-        os.utime(folder)
+        with contextlib.suppress(OSError):  # a virtual machine has it read-only, and has dated it when it started
+            os.utime(folder)
         return folder
     RUNTIMES.mkdir(parents=True, exist_ok=True)
     with open(RUNTIMES / "lock", "w", encoding="utf-8") as lock:
