@@ -160,7 +160,11 @@ def _run(verb: str, call: Call, stdin: bytes, deadline: float) -> Any:
 
 
 def _spoken_in(version: str, conf: NetConf) -> bytes:
-    return json.dumps({**conf.raw, "cniVersion": version}).encode()
+    """The configuration with what it says of an earlier result, which older plugins refuse in another version."""
+    raw = {**conf.raw, "cniVersion": version}
+    if conf.prev_result is not None:
+        raw["prevResult"] = {**conf.prev_result, "cniVersion": version}
+    return json.dumps(raw).encode()
 
 
 def _check_requested(conf: NetConf, result: Result) -> None:
