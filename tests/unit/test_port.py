@@ -264,13 +264,13 @@ def test_a_bad_network_is_named_by_its_place(network: dict[str, Any], path: str)
     assert caught.value.path == path
 
 
-def test_a_tunnel_is_refused_where_the_switch_looks_at_one_header() -> None:
-    networks = [{"name": "q", "bridge": "br-pod", "vlan": 5, "vlan_mode": "dot1q-tunnel"}]
-    with pytest.raises(ConfigError, match="vlan_limit: 2") as caught:
-        Node.parse({"bridges": [{"name": "br-pod", "vlan_limit": 1}], "networks": networks})
-    assert caught.value.path == "networks[0].vlan_mode"
-    for limit in (0, 2, None):
-        Node.parse({"bridges": [{"name": "br-pod", "vlan_limit": limit}], "networks": networks})
+def test_inner_vlans_are_refused_where_the_switch_looks_at_one_header() -> None:
+    tunnel = {"name": "q", "bridge": "br-pod", "vlan": 5, "vlan_mode": "dot1q-tunnel"}
+    with pytest.raises(ConfigError) as caught:
+        Node.parse({"bridges": [{"name": "br-pod", "vlan_limit": 1}], "networks": [{**tunnel, "cvlans": "7"}]})
+    assert caught.value.path == "networks[0].cvlans" and "vlan_limit: 2" in caught.value.hint
+    for limit, more in ((0, {"cvlans": "7"}), (2, {"cvlans": "7"}), (None, {"cvlans": "7"}), (1, {})):
+        Node.parse({"bridges": [{"name": "br-pod", "vlan_limit": limit}], "networks": [{**tunnel, **more}]})
 
 
 @pytest.mark.parametrize("path", ["pods.json", "/etc/../x", "/etc//x", "//x", "/etc/x\n", "", 5, None, "/etc/x/"])

@@ -18,8 +18,9 @@ from ..cni.request import Request
 from ..cni.result import Interface, Result, Route, parse_result, render
 from ..errors import UNAVAILABLE, ConfigError, DeadlineExceeded, KernelError, PodnetError, RefusedError
 from ..kernel import fastpath, pod, qdisc
+from ..model.node import ONE_HEADER, TWO_HEADERS
 from ..model.ownership import OWNER_OVS, Mark
-from ..model.port import TUNNEL, Bandwidth
+from ..model.port import Bandwidth
 from ..vswitch.fastpath import Switch
 from ..vswitch.jsonrpc import TimedOut
 from ..vswitch.podport import PodPort
@@ -110,11 +111,8 @@ def _add(
     _inserted(switch, port)
     if wish.spoof_check:
         spoof.refuse_ruled(switch, wish.bridge)
-    if wish.vlans.mode == TUNNEL and switch.vlan_limit() == 1:
-        hint = "set vlan_limit: 2, or 0 for none, on the node's bridge in podnet_bridges"
-        raise ConfigError(
-            "vlan_mode", "a tunnel needs a switch that looks at two VLAN headers, and this looks at one", hint
-        )
+    if wish.vlans.cvlans and switch.vlan_limit() == 1:
+        raise ConfigError("cvlans", ONE_HEADER, TWO_HEADERS)
     done("database")
     given = lease.result()
     switch.mark(port, _mark(call, given, wish, mac))

@@ -21,7 +21,7 @@ from .names import parse_address, parse_ifname, parse_mac
 from .network import Network, Rule
 from .ownership import PREFIX
 from .paths import OVSDB
-from .port import TUNNEL, Bandwidth, PortVlans
+from .port import Bandwidth, PortVlans
 from .tables import any_mtu, as_list, as_table, at, choice, each, flag, one_vlan, optional, strings
 from .vlan import VlanSet
 
@@ -270,13 +270,17 @@ def refuse_egress(node: Node, bridge: str, bandwidth: Bandwidth, path: str = "")
         )  # fmt: skip
 
 
+ONE_HEADER = "it takes a look at two VLAN headers, and this switch looks at one"
+TWO_HEADERS = "vlan_limit: 2 of a bridge in podnet_bridges"
+
+
 def refuse_tunnel(node: Node, port: PortVlans, path: str = "") -> None:
-    """Raises ConfigError for a tunnel through a switch that is declared to look at one VLAN header."""
-    if port.mode == TUNNEL and node.vlan_limit == 1:
-        raise ConfigError(
-            at(path, "vlan_mode"), "a tunnel needs two VLAN headers, and this switch looks at one",
-            "vlan_limit: 2 of a bridge in podnet_bridges",
-        )  # fmt: skip
+    """Raises ConfigError for inner VLANs of a tunnel on a switch that is declared to look at the outer one alone.
+
+    ovs-vswitchd.conf.db(5), `vlan-limit`: what is behind is payload, which a tunnel for everything passes on.
+    """
+    if port.cvlans and node.vlan_limit == 1:
+        raise ConfigError(at(path, "cvlans"), ONE_HEADER, TWO_HEADERS)
 
 
 def _check_uplink(uplink: Uplink, path: str) -> None:
