@@ -95,6 +95,8 @@ def _add(
     guarded: list[str] = []
     # Before it is sent: what arrives late has to go too.
     undo.add(lambda: _abandon(call, endpoint, switch, port, guarded))
+    if wish.ofport_request is not None:
+        _refuse_number(switch.holder_of(wish.bridge, wish.ofport_request), wish, host)
     switch.begin(port)
     done("database begins")
     try:
@@ -125,6 +127,8 @@ def _add(
     done("addresses")
     ofport = switch.settle(port, call.seconds(PORT_SECONDS))
     done("switch")
+    if wish.ofport_request not in (None, ofport):
+        _refuse_number("another port", wish, host)
     _refuse_unlimited(wish, host)
     if wish.spoof_check:  # nothing passes before the flows are there
         guarded.append(wish.bridge)
@@ -259,6 +263,17 @@ def _inserted(switch: Switch, port: PodPort) -> None:
     except TimedOut as error:
         known = ", ".join(switch.bridges()) or "none"
         raise ConfigError("bridge", f"there is no bridge {port.bridge}", f"this node has: {known}") from error
+
+
+def _refuse_number(holder: str, wish: Wish, host: str) -> None:
+    """Raises RefusedError if somebody else has the OpenFlow number that is asked for: ovs-vswitchd would give that one
+    another number, behind the back of whoever has flows for it, or this one, without a word.
+    """
+    if holder and holder != host:
+        raise RefusedError(
+            f"ofport_request: OpenFlow port {wish.ofport_request} of bridge {wish.bridge} is taken by {holder}",
+            "ask for another number, 32768 to 65279 are not given by Open vSwitch itself; or leave the key away",
+        )
 
 
 def _abandon(call: Call, endpoint: str, switch: Switch, port: PodPort, guarded: Sequence[str]) -> None:

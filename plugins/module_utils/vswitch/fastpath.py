@@ -207,6 +207,17 @@ class Switch:
             return "has an OpenFlow controller"
         return "has the fail mode secure" if self.column("Bridge", where, "fail_mode") == "secure" else ""
 
+    def holder_of(self, bridge: str, ofport: int) -> str:
+        """The interface that has this OpenFlow number on a bridge, empty if it is free."""
+        (links,) = self._transact([_select("Interface", [["ofport", "==", ofport]], ["_uuid", "name"])])
+        for link in links["rows"]:
+            (ports,) = self._transact([_select("Port", [["interfaces", "includes", link["_uuid"]]], ["_uuid"])])
+            for port in ports["rows"]:
+                where = [["name", "==", bridge], ["ports", "includes", port["_uuid"]]]
+                if self.column("Bridge", where, "name") is not None:
+                    return str(link["name"])
+        return ""
+
     def detach_all(self, found: Iterable[Attachment]) -> None:
         """Takes these ports away; those that are gone meanwhile are done. Raises OvsdbError."""
         ports = [Port(item.uuid, item.mark.container_id, item.mark.ifname, item.ingress_rate > 0) for item in found]
