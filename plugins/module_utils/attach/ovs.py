@@ -229,6 +229,7 @@ def collect(call: Call) -> None:
         for item in gone:
             attempt(failed, partial(fastpath.remove_link, item.port))
         attempt(failed, lambda: spoof.detach(switch, gone))
+        attempt(failed, switch.drop_stray_limits)
     for item in gone:
         # Plugins of before 1.1.0 know no GC: each lost attachment is released by name as well.
         lost = call.of(item.mark.container_id, item.mark.ifname)
@@ -291,13 +292,13 @@ def _refuse_unlimited(wish: Wish, host: str) -> None:
     """Raises KernelError if a limit that was asked for is not in force: ovs-vswitchd only logs that."""
     if not wish.bandwidth:
         return
-    there = qdisc.kinds(host)
-    for kind, rate, what in (
-        (qdisc.SHAPER, wish.bandwidth.ingress_rate, "towards"), (qdisc.POLICER, wish.bandwidth.egress_rate, "from")
-    ):  # fmt: skip
-        if rate and kind not in there:
+    for rate, is_limited, what, needs in (
+        (wish.bandwidth.ingress_rate, qdisc.is_shaped, "towards", "the queueing discipline htb"),
+        (wish.bandwidth.egress_rate, qdisc.is_policed, "from", "the classifier basic with the action police"),
+    ):
+        if rate and not is_limited(host):
             raise KernelError(
-                f"bandwidth: what goes {what} the pod is not limited: {host} has no queueing discipline {kind}",
+                f"bandwidth: what goes {what} the pod is not limited: {host} has not got {needs}",
                 "does the kernel have it? ovs-vswitchd's log says more",
             )
 

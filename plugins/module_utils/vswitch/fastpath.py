@@ -224,6 +224,21 @@ class Switch:
         if ports:
             self._remove(ports)
 
+    def drop_stray_limits(self) -> None:
+        """Removes pods' shapers that no port has any more, as after `ovs-vsctl del-port`. Raises OvsdbError."""
+        ours = [carries({KEY_OWNER: OWNER_OVS})]
+        shapers, ports = self._transact([
+            _select("QoS", ours, ["_uuid", "queues"]), _select("Port", [["qos", "!=", EMPTY]], ["qos"]),
+        ])  # fmt: skip
+        used = [row["qos"] for row in ports["rows"]]
+        stray = [row for row in shapers["rows"] if row["_uuid"] not in used]
+        gone = [("QoS", row["_uuid"]) for row in stray]
+        gone += [("Queue", queue) for row in stray for _number, queue in row["queues"][1]]
+        if gone:
+            self._transact([
+                {"op": "delete", "table": table, "where": [["_uuid", "==", uuid]]} for table, uuid in gone
+            ])  # fmt: skip
+
     def broken(self) -> list[Attachment]:
         """The ports of pods that ovs-vswitchd cannot use."""
         where = [carries({KEY_OWNER: OWNER_OVS}), ["error", "!=", EMPTY]]
