@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from ..attach.common import known_endpoint
-from ..attach.spoof import restore
+from ..attach.spoof import restore, waiting
 from ..attach.stale import sweep
 from ..errors import PodnetError
 from ..vswitch.daemon import PID_FILE
@@ -21,7 +21,9 @@ from .metrics import Metrics
 SECONDS = 30.0
 """Between two looks without an occasion."""
 SOON_SECONDS = 1.0
-"""After a call that may have left something to do: the next ones of a burst come first."""
+"""After a call that may have left something to do: the next ones of a burst come first. And until what could not be
+done is tried again; each time in vain it is twice as long.
+"""
 ANSWER_SECONDS = 5.0
 
 
@@ -37,6 +39,8 @@ class Housekeeper:
         self._guarded = True
         """Whether there may be flows of ours: after a start nobody knows."""
         self._switch_seal = 0
+        self._due = self._not_before = time.monotonic()
+        self._patience = SOON_SECONDS
         self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
 
@@ -54,20 +58,14 @@ class Housekeeper:
         self._wake.set()
 
     def _run(self) -> None:
-        due = time.monotonic()
         while not self._stopping:
             self._wake.clear()
-            if self._look(due <= time.monotonic()):
-                due = time.monotonic() + SECONDS
-            if self._wake.wait(self._pause(due)) and not self._stopping:
+            self._look()
+            # A switch that was started anew has no flows: pods that depend on them are not left so for long.
+            if self._wake.wait(min(max(self._due - time.monotonic(), 0.0), SOON_SECONDS)) and not self._stopping:
                 time.sleep(SOON_SECONDS)
-            if self._guarded and self._is_another_switch():
-                due = time.monotonic()
-
-    def _pause(self, due: float) -> float:
-        """A switch that was started anew has no flows: where pods depend on them it is not left so for long."""
-        left = max(due - time.monotonic(), 0.0)
-        return min(left, SOON_SECONDS) if self._guarded else left
+            if self._is_another_switch():
+                self._due = time.monotonic()
 
     def _is_another_switch(self) -> bool:
         """Whether ovs-vswitchd has been started since the last look."""
@@ -78,29 +76,32 @@ class Housekeeper:
         before, self._switch_seal = self._switch_seal, seal
         return before != seal
 
-    def _look(self, due: bool) -> bool:
-        """Does what there is to do, if it is time or if there is a sign of it; gives whether it was looked."""
+    def _look(self) -> None:
+        """Does what there is to do, if it is time or if there is a sign of it."""
         try:
             with self._switch.open(known_endpoint(), ANSWER_SECONDS) as switch:
-                if not due and not switch.suspects():
-                    return False
+                now = time.monotonic()
+                if now < self._due and (now < self._not_before or not (waiting.is_set() or switch.suspects())):
+                    return
                 self._tidy(switch)
-            self._trouble = ""
+            self._due = time.monotonic() + (SOON_SECONDS if waiting.is_set() else SECONDS)
+            self._patience, self._trouble = SOON_SECONDS, ""
         except Exception as error:  # whatever it is: this thread stays for years
+            self._due = self._not_before = time.monotonic() + self._patience
+            self._patience = min(self._patience * 2, SECONDS)
             words = str(error) if isinstance(error, (PodnetError, OSError)) else f"internal error: {error!r}"
             if words != self._trouble:
                 self._log(f"housekeeping: {words}")
             self._trouble = words
-        return True
 
     def _tidy(self, switch: Switch) -> None:
-        gone = sweep(switch)
+        gone = sweep(switch, switch.attachments())
         if gone:
             self._log(f"removed {len(gone)} ports of pods that are gone: {' '.join(gone[:20])}")
             self._metrics.removed_stale(len(gone))
         there = switch.attachments()
         restored = restore(switch) if self._guarded or any(item.spoof_check for item in there) else 0
-        self._guarded = any(item.spoof_check for item in there)
+        self._guarded = waiting.is_set() or any(item.spoof_check for item in there)
         if restored:
             self._log(f"put {restored} flows of spoof checks right")
             self._metrics.restored(restored)

@@ -56,7 +56,7 @@ def _finish_later(news: Sequence[tuple[int, str, str, Sequence[str]]]) -> None:
         for netns_fd, name, mac, addresses in news:
             announce(name, mac, addresses, netns_fd)
         with suppress(PodnetError), open_switch(known_endpoint(), ANSWER_SECONDS) as switch:
-            sweep(switch)
+            sweep(switch, switch.broken())
     finally:
         os._exit(0)
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 
-from ..errors import ConfigError
+from ..errors import ConfigError, PodnetError
 from ..vswitch import flows
 from ..vswitch.attachments import Attachment
 from ..vswitch.fastpath import Switch
@@ -15,6 +16,10 @@ from .turns import try_turn
 
 SECONDS = 3.0
 """How long ovs-vswitchd may take to take flows."""
+REMOVE_SECONDS = 1.0
+"""How long it may take to let them go."""
+waiting = threading.Event()
+"""Set when flows could not be taken away, and when `restore` has left a port to a call that is at work on it."""
 
 
 def refuse_ruled(switch: Switch, bridge: str) -> None:
@@ -35,7 +40,16 @@ def guard(bridge: str, port: str, ofport: int, mac: str, addresses: Sequence[str
 
 def unguard(bridge: str, port: str) -> None:
     """Takes a port's flows away. Raises OvsdbError, DeadlineExceeded."""
-    flows.install(bridge, port, [], SECONDS)
+    try:
+        flows.install(bridge, port, [], REMOVE_SECONDS)
+    except PodnetError:
+        waiting.set()
+        raise
+
+
+def is_guarded(item: Attachment) -> bool:
+    """Whether all flows of a port are there. Raises OvsdbError, OvsdbUnavailable, DeadlineExceeded."""
+    return _are_there(item, flows.seen(item.bridge, SECONDS))
 
 
 def detach(switch: Switch, found: Sequence[Attachment]) -> None:
@@ -55,15 +69,17 @@ def restore(switch: Switch) -> int:
     Calls go on meanwhile: a port that one is at work on is left to it. Raises PodnetError.
     """
     changed = 0
+    waiting.clear()
     for bridge in switch.bridges():
         there = flows.seen(bridge, SECONDS)  # before the ports: a port is there before its flows, and goes after them
         guarded = [item for item in switch.attachments() if item.bridge == bridge and item.spoof_check]
         for item in guarded:
-            ports = there.pop(flows.cookie_of(item.port), [])
-            # A port without a MAC address is still being made.
-            made = item.mark.mac and item.ofport is not None and item.ofport > 0
-            if made and ports != [item.ofport] * len(_flows_of(item)):
+            # One without a MAC address is still being made; flows of one without a link would be another port's.
+            if not item.mark.mac or item.ofport is None or item.ofport < 0:
+                continue
+            if not _are_there(item, there):
                 changed += _put_back(switch, item)
+            there.pop(flows.cookie_of(item.port), None)
         for cookie, ports in there.items():
             flows.forget(bridge, cookie, SECONDS)
             changed += len(ports)
@@ -73,10 +89,15 @@ def restore(switch: Switch) -> int:
 def _put_back(switch: Switch, item: Attachment) -> int:
     with try_turn(item.mark.container_id, item.mark.ifname) as ours:
         if not ours or switch.attachment(item.port) != item:
+            waiting.set()
             return 0
         lines = _flows_of(item)
         flows.install(item.bridge, item.port, lines, SECONDS)
         return len(lines)
+
+
+def _are_there(item: Attachment, there: Mapping[int, Sequence[int]]) -> bool:
+    return there.get(flows.cookie_of(item.port)) == [item.ofport] * len(_flows_of(item))
 
 
 def _flows_of(item: Attachment) -> list[str]:

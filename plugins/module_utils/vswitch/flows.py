@@ -6,6 +6,9 @@
 Ethernet source, sender of ARP (RFC 826), target and link-layer options of neighbour discovery (RFC 4861), and IP source
 must be the pod's; it may not advertise itself as a router. A pod without addresses is held to its MAC address alone.
 What passes goes on as on any bridge without a controller: `NORMAL`.
+
+What lies behind more VLAN headers than the switch looks at nobody could check, and who is behind a tag of VLAN 0 gets
+what is inside of it out of a port for untagged frames as a frame of another VLAN. Both are dropped.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ def flows_of(port: str, ofport: int, mac: str, addresses: Iterable[str]) -> list
     """The flows for a port, as ovs-ofctl(8) takes them. `addresses` have prefix lengths."""
     hosts = [ipaddress.ip_interface(text).ip for text in addresses]
     lines = [
+        *_hidden(),
         *_router(),
         *_arp(mac, [str(host) for host in hosts if host.version == 4], bool(hosts)),
         *_neighbour(mac, [str(host) for host in hosts if host.version == 6], bool(hosts)),
@@ -45,7 +49,7 @@ def flows_of(port: str, ofport: int, mac: str, addresses: Iterable[str]) -> list
         f"priority={_ANY}", f"priority={_NONE}",
     ]  # fmt: skip
     done = []
-    for line in lines:
+    for line in dict.fromkeys(lines):  # an address that is given twice, or the link-local one, is one flow
         match, _space, action = line.partition(" ")
         priority = int(match.partition(",")[0].partition("=")[2])
         source = "" if priority == _NONE else f",dl_src={mac}"
@@ -87,6 +91,13 @@ def seen(bridge: str, seconds: float) -> dict[int, list[int]]:
     return found
 
 
+def _hidden() -> Iterator[str]:
+    """A frame with more tags than the switch looks at has the next one's EtherType (ovs-fields(7), `eth_type`)."""
+    yield f"priority={_BEST},vlan_tci=0x1000/0x1fff drop"
+    yield f"priority={_BEST},dl_type=0x8100 drop"
+    yield f"priority={_BEST},dl_type=0x88a8 drop"
+
+
 def _router() -> Iterator[str]:
     yield f"priority={_BEST},icmp6,icmp_type={_ROUTER} drop"
 
@@ -101,14 +112,16 @@ def _arp(mac: str, hosts: list[str], known: bool) -> Iterator[str]:
 
 
 def _neighbour(mac: str, hosts: list[str], known: bool) -> Iterator[str]:
-    """The link-layer option may be absent, which reads as zero."""
+    """The link-layer option may be absent, which reads as zero. `::` is who looks for duplicates (RFC 4862, 5.4.2)."""
+    own = [*hosts, link_local(mac)] if known else []
+    sources = [f",ipv6_src={host}" for host in own] or [""]
+    targets = [f",nd_target={host}" for host in own] or [""]
     for hardware in (mac, _NO_MAC):
-        yield f"priority={_GOOD},icmp6,icmp_type={_SOLICIT},nd_sll={hardware}" + (",ipv6_src=::" if known else "")
-        for host in (*hosts, link_local(mac)) if known else ("",):
-            target = f",nd_target={host}" if host else ""
-            yield f"priority={_GOOD},icmp6,icmp_type={_ADVERTISE},nd_tll={hardware}{target}"
-            if host:
-                yield f"priority={_GOOD},icmp6,icmp_type={_SOLICIT},nd_sll={hardware},ipv6_src={host}"
+        for source in (*sources, ",ipv6_src=::") if known else sources:
+            yield f"priority={_GOOD},icmp6,icmp_type={_SOLICIT},nd_sll={hardware}{source}"
+        for source in sources:
+            for target in targets:
+                yield f"priority={_GOOD},icmp6,icmp_type={_ADVERTISE},nd_tll={hardware}{source}{target}"
     yield f"priority={_REST + 5},icmp6,icmp_type={_SOLICIT} drop"
     yield f"priority={_REST + 5},icmp6,icmp_type={_ADVERTISE} drop"
 
