@@ -9,10 +9,11 @@ import ipaddress
 
 from ..cni.result import Result, parse_result
 from ..errors import INVALID_CONFIG, ConfigError, OvsdbError, PodnetError
-from ..kernel import pod
+from ..kernel import pod, qdisc
 from ..kernel.fastpath import PodSpace
+from ..model.port import ETHERTYPES, TUNNEL, Bandwidth
 from ..vswitch.attachments import Attachment
-from . import lease as ipam
+from . import lease as ipam, spoof
 from .call import Call
 from .common import open_netns
 from .wish import Wish, host_name, load_node, parse_wish
@@ -77,7 +78,33 @@ def _check_port(wish: Wish, host: str, port: Attachment | None) -> None:
                          ("cvlans", list(port.cvlans))):  # fmt: skip
         if seen != wanted[column]:
             raise _differs(f"port {host} has {column} {seen or 'none'}: it should be {wish.vlans.words()}")
+    if wish.vlans.mode == TUNNEL and (port.ethertype or ETHERTYPES[0]) != (wish.vlans.ethertype or ETHERTYPES[0]):
+        wanted_type = wish.vlans.ethertype or ETHERTYPES[0]
+        raise _differs(f"port {host} has qinq_ethertype {port.ethertype or ETHERTYPES[0]}: it should be {wanted_type}")
     if port.protected != wish.isolated:
         raise _differs(f"port {host} is {'' if port.protected else 'not '}isolated from other isolated ones")
     if port.error:
         raise OvsdbError(f"ovs-vswitchd cannot use {host}: {port.error}")
+    _check_limits(wish.bandwidth or Bandwidth(), host, port)
+    if wish.spoof_check and not port.spoof_check:
+        raise _differs(f"port {host} is under no spoof check")
+    if port.spoof_check and not spoof.is_guarded(port):
+        raise _differs(
+            f"flows of the spoof check of {host} are missing: the agent and podnet node restore put them back"
+        )
+
+
+def _check_limits(wanted: Bandwidth, host: str, port: Attachment) -> None:
+    """The rates in the database, and that the kernel has them in force. It polices whole kilobits."""
+    for way, seen, rate in (
+        ("ingressRate", port.ingress_rate, wanted.ingress_rate),
+        ("egressRate", port.egress_rate, wanted.egress_rate and max(wanted.egress_rate // 1000, 1) * 1000),
+    ):
+        if seen != rate:
+            raise _differs(f"port {host} has bandwidth.{way} {seen or 'none'}: it should be {rate or 'none'}")
+    if wanted.ingress_rate and not qdisc.is_shaped(host):
+        raise _differs(
+            f"what goes towards the pod is not limited any more: {host} has no shaper (bandwidth.ingressRate)"
+        )
+    if wanted.egress_rate and not qdisc.is_policed(host):
+        raise _differs(f"what goes from the pod is not limited any more: {host} has no policer (bandwidth.egressRate)")

@@ -20,7 +20,8 @@ class Attachment:
 
     `vlan_mode`, `tag`, `trunks`, `cvlans` and `protected` are the columns of ovs-vswitchd.conf.db(5), table Port: none
     of `trunks` or `cvlans` means all. `ingress_rate` and `egress_rate` are bits per second towards the pod and from it,
-    as the CNI capability `bandwidth` has them, 0 without a limit.
+    as the CNI capability `bandwidth` has them, 0 without a limit. `ethertype`: of a tunnel's outer tag, empty: the
+    switch's own.
     """
 
     port: str
@@ -36,6 +37,7 @@ class Attachment:
     protected: bool = False
     ingress_rate: int = 0
     egress_rate: int = 0
+    ethertype: str = ""
 
     @property
     def spoof_check(self) -> bool:

@@ -356,7 +356,7 @@ def _questions(where: list[Any]) -> list[Mapping[str, Any]]:
     """Ports, their interfaces, and all bridges: what `_found` puts together."""
     return [
         _select("Port", where, [
-            "_uuid", "name", "tag", "vlan_mode", "trunks", "cvlans", "protected", "qos", "external_ids",
+            "_uuid", "name", "tag", "vlan_mode", "trunks", "cvlans", "protected", "qos", "external_ids", "other_config",
         ]),
         _select("Interface", where, ["name", "ofport", "error", "ingress_policing_rate"]),
         _select("Bridge", [], ["name", "ports"]),
@@ -391,6 +391,7 @@ def _found(
             protected=bool(row["protected"]),
             ingress_rate=0 if row["qos"] == EMPTY else rates.get(row["qos"][1], 0),
             egress_rate=int(link.get("ingress_policing_rate", 0)) * 1000,
+            ethertype=dict(row["other_config"][1]).get("qinq-ethtype", ""),
         ))  # fmt: skip
     return found
 
