@@ -35,6 +35,19 @@ def test_the_data_path_on_a_stock_kernel(vm: Vm) -> None:
     passes(vm, "tests/integration/test_datapath.py")
 
 
+@pytest.mark.holds("each port mode, tags seen on the wire: kernel datapath in the vm")
+def test_port_modes_on_a_stock_kernel(vm: Vm, request: pytest.FixtureRequest) -> None:
+    sample = ["-k", "two and (untagged-access or native-untagged or of-cvlans)"]
+    passes(vm, "tests/integration/test_port_modes.py", *(["--full"] if request.config.getoption("--full") else sample))
+
+
+@pytest.mark.full
+@pytest.mark.holds("on a stock kernel: spoof check, isolation, bandwidth as measured, CHECK")
+@pytest.mark.parametrize("file", ["test_spoof.py", "test_capabilities.py"])
+def test_guards_and_limits_on_a_stock_kernel(vm: Vm, file: str) -> None:
+    passes(vm, f"tests/integration/{file}")
+
+
 @pytest.mark.full
 @pytest.mark.holds("on a stock kernel: a second ADD costs the first pod no packet; the life of an attachment")
 def test_attachments_on_a_stock_kernel(vm: Vm) -> None:
