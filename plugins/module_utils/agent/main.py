@@ -253,7 +253,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("podnet-agent.socket starts this, or name a socket")
     agent = Agent(listener, metrics, version)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_args: agent.stop())
+        # Not in the handler itself: it may come while the event that it would set is locked by what it interrupts.
+        signal.signal(number, lambda *_args: threading.Thread(target=agent.stop, daemon=True).start())
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # what is loaded by now stays for years: no need to look at it again and again
     faulthandler.enable()  # a watchdog's SIGABRT then says where each thread was
