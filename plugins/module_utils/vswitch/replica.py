@@ -14,8 +14,8 @@ from .jsonrpc import Updates
 from .podport import EMPTY, carries
 
 _COLUMNS = {"Interface": ["name", "ofport", "error", "external_ids"], "Port": ["name", "external_ids", "qos"]}
-"""All that a condition names is among them. The ovsdb-server of Open vSwitch 3.1.0 keeps one monitor for all that follow
-the same columns, and dies of a condition on another one that comes later: an agent beside plugins on their own.
+"""All that a condition names is among them. ovsdb-server 3.1.0 keeps one monitor for all that follow the same columns,
+and dies of a condition on another one that comes later: an agent's beside that of a plugin on its own.
 """
 
 
