@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_two_rows_of_one_name_in_one_change(order: str) -> None:
     row = {"name": "pn1", "external_ids": marks}
     replica.update({"Port": {"old": {"initial": row}}, "Interface": {"o": {"initial": {**row, "ofport": 5}}}})
     for table, old, new in (("Port", "old", "new"), ("Interface", "o", "n")):
-        changes = {old: {"delete": None}, new: {"insert": row}}
+        changes: dict[str, Mapping[str, Any]] = {old: {"delete": None}, new: {"insert": row}}
         replica.update({table: dict(sorted(changes.items(), reverse=order == "inserted first"))})
     assert replica.ports["pn1"].uuid == "new"
     assert replica.links["pn1"].ofport is None
