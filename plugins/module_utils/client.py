@@ -40,7 +40,7 @@ _LOST = (
 
 
 class NoAgent(Exception):
-    """Nobody took the call."""
+    """Nobody took the call; with an argument, an agent may have done so that did not say it in time."""
 
 
 def main(plugin: str) -> None:
@@ -52,10 +52,10 @@ def main(plugin: str) -> None:
     stdin = _read_stdin()
     try:
         status, stdout, stderr = ask(plugin, env, stdin)
-    except NoAgent:
+    except NoAgent as none:
         from .attach.inprocess import run
 
-        status = run(plugin, env, stdin)
+        status = run(plugin, env, stdin, bool(none.args))
         posix._exit(status)
     except OSError as error:
         status, stdout, stderr = 1, _LOST % str(error).replace('"', "'").encode(), b""
@@ -85,7 +85,8 @@ def ask(plugin: str, env: "dict[bytes, bytes]", stdin: bytes, path: str = SOCKET
         _send(pipe, line + block + stdin, env.get(b"CNI_NETNS", b""))
         data = pipe.recv(65536)
     except _socket.timeout:
-        raise NoAgent from None
+        pipe.close()  # an agent that goes on with the call after all can tell that nobody hears it
+        raise NoAgent("it hangs") from None
     more = data
     while more:
         left = began + REPLY_SECONDS - time.monotonic()

@@ -146,7 +146,8 @@ def test_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_delegate_holds_the_turn_as_long_as_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "FOLDER", str(tmp_path / "turns"))
-    with turns.turn("c1", "eth0", 1) as fd:
+    with turns.turn("c1", "eth0", 1) as (fd, waited):
+        assert not waited
         running = Delegate(plugin(tmp_path, "sleep 0.5"), "ADD", {"PATH": os.environ["PATH"]}, b"", fd)
     with pytest.raises(PodnetError), turns.turn("c1", "eth0", 0.05):
         pass

@@ -29,10 +29,11 @@ SwitchOpener = Callable[[str, float, str], AbstractContextManager[Switch]]
 
 @dataclass(frozen=True)
 class Means:
-    """What the process that serves a call lends it."""
+    """What the process that serves a call lends it. `doubled`: an agent that hangs may serve the same call as well."""
 
     announce: Announcer
     switch: SwitchOpener
+    doubled: bool = False
 
 
 class Steps:
@@ -52,7 +53,8 @@ class Steps:
 @dataclass(frozen=True)
 class Call:
     """`netns_fd` is a descriptor of the pod's namespace, None if it is not to be had; `turn_fd` one that holds the
-    attachment's turn (turns.py), -1 without; `deadline` is of time.monotonic().
+    attachment's turn (turns.py), -1 without; `waited`: another call for the same attachment was served right before.
+    `deadline` is of time.monotonic().
     """
 
     request: Request
@@ -63,6 +65,7 @@ class Call:
     means: Means
     steps: Steps
     turn_fd: int = -1
+    waited: bool = False
 
     def switch(self, endpoint: str, port: str = "", most: float = ANSWER_SECONDS) -> AbstractContextManager[Switch]:
         """The Open vSwitch database, for a port. Raises OvsdbUnavailable, DeadlineExceeded."""

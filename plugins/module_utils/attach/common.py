@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import NetnsError, PodnetError, RefusedError
+from ..errors import TRY_AGAIN, NetnsError, PodnetError, RefusedError
 from ..kernel.netns import is_own
 from ..model.paths import OVSDB
 from .call import Call
@@ -26,8 +26,13 @@ def open_netns(call: Call) -> int:
     return call.netns_fd
 
 
-def taken(ifname: str) -> RefusedError:
-    """The error for an interface that the pod has already."""
+def taken(ifname: str, just_now: bool = False) -> PodnetError:
+    """The error for an interface that the pod has already, or that another call has made while this one waited.
+
+    The other one may be this one's own, in an agent that hung: its result is lost, and the runtime begins anew.
+    """
+    if just_now:
+        return PodnetError(f"another call has just made {ifname}", "DEL that attachment, and try again", TRY_AGAIN)
     hint = "DEL that attachment first, or take another CNI_IFNAME"
     return RefusedError(f"the container has an interface {ifname} already", hint)
 

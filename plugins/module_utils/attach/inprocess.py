@@ -18,15 +18,18 @@ from .serve import serve
 from .stale import sweep
 
 
-def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes) -> int:
-    """Serves one call; writes its reply to standard output and error, and returns the exit status."""
+def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes, hangs: bool = False) -> int:
+    """Serves one call; writes its reply to standard output and error, and returns the exit status.
+
+    `hangs`: there is an agent, which may have begun with the call and then did not say so.
+    """
     env = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
     news: list[tuple[int, str, str, Sequence[str]]] = []
 
     def announcer(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
         news.append((netns_fd, name, mac, addresses))
 
-    served = serve(plugin, env, stdin, open_netns(env), Means(announcer, open_switch))
+    served = serve(plugin, env, stdin, open_netns(env), Means(announcer, open_switch, hangs))
     reply = served.reply
     _write(1, reply.stdout)
     _write(2, served.line.encode(errors="replace") + b"\n" + reply.stderr)

@@ -69,7 +69,7 @@ def add(call: Call) -> dict[str, Any]:
         wish = parse_wish(call.conf, request, node)
         refuse_closed(wish, request, node)
         space = stack.enter_context(fastpath.PodSpace(open_netns(call)))
-        _refuse_taken(request, space)
+        _refuse_taken(call, space)
         call.steps.done("configuration")
         undo = Undo()
         try:
@@ -239,10 +239,11 @@ def collect(call: Call) -> None:
         raise failed[0]
 
 
-def _refuse_taken(request: Request, space: fastpath.PodSpace) -> None:
-    """Raises RefusedError if this attachment is there already."""
+def _refuse_taken(call: Call, space: fastpath.PodSpace) -> None:
+    """Raises PodnetError if this attachment is there already."""
+    request = call.request
     if space.index(request.ifname) is not None:
-        raise taken(request.ifname)
+        raise taken(request.ifname, call.waited or call.means.doubled)
     if pod.exists(host_name(request.container_id, request.ifname)):
         # It is live in another namespace: this one has no such interface.
         raise RefusedError(

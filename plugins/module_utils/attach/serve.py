@@ -87,9 +87,9 @@ def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | Non
             version = raw.get("cniVersion", NEWEST)
             conf = parse_netconf(raw, stdin, forgiving=request.verb == DEL)
             call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], means, steps)
-            with _turn(call) as fd:
+            with _turn(call) as (fd, waited):
                 steps.done("turn")
-                reply = _VERBS[request.verb](replace(call, turn_fd=fd))
+                reply = _VERBS[request.verb](replace(call, turn_fd=fd, waited=waited))
     except PodnetError as error:
         code = error.code
         reply = failure(error, version)
@@ -113,11 +113,11 @@ def _decode(request: Request, stdin: bytes, means: Means) -> dict[str, Any]:
         return {}
 
 
-def _turn(call: Call) -> AbstractContextManager[int]:
+def _turn(call: Call) -> AbstractContextManager[tuple[int, bool]]:
     """ADD, DEL and CHECK of one attachment take turns; other verbs are of none."""
     request = call.request
     if request.verb not in (ADD, DEL, CHECK):
-        return nullcontext(-1)
+        return nullcontext((-1, False))
     return turn(request.container_id, request.ifname, call.seconds(TURN_SECONDS))
 
 

@@ -24,19 +24,20 @@ FOLDER = RUN + "/turns"
 
 
 @contextlib.contextmanager
-def turn(container_id: str, ifname: str, seconds: float) -> Iterator[int]:
-    """Holds the attachment's turn, and gives the descriptor that does.
+def turn(container_id: str, ifname: str, seconds: float) -> Iterator[tuple[int, bool]]:
+    """Holds the attachment's turn, and gives the descriptor that does, and whether it had to be waited for.
 
     There are 4096 files at most, so two attachments may share one; they then only wait for each other.
     Raises PodnetError with code 11 if it is not free within `seconds`.
     """
     fd = _open(hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3])
-    if not _taken(fd) and not _waited(fd, seconds):
+    waits = not _taken(fd)
+    if waits and not _waited(fd, seconds):
         raise PodnetError(
             f"another call for {ifname} of container {container_id[:13]} is still at work", "try again", TRY_AGAIN
         )
     try:
-        yield fd
+        yield fd, waits
     finally:
         os.close(fd)
 
