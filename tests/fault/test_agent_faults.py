@@ -74,7 +74,7 @@ def test_an_agent_that_hangs_is_bypassed(machine: Light, agent: Resident) -> Non
         calls = [pool.submit(cni.call, machine, "ADD", BARE, f"c{number}", f"p{number}") for number in range(PODS)]
         answers = [call.result() for call in calls]
     assert [codes(answer) for answer in answers] == [0] * PODS
-    assert all(client.SIGN_SECONDS <= answer.seconds < client.SIGN_SECONDS + 1 for answer in answers), answers
+    assert all(client.SIGN_SECONDS <= answer.seconds < client.SIGN_SECONDS + 2 for answer in answers), answers
     agent.thaw()
     until(lambda: agent.log().count("too late") == PODS, 10, "the agent's word on calls that it does not begin")
     assert len(cni.links(machine)) == PODS
@@ -82,6 +82,26 @@ def test_an_agent_that_hangs_is_bypassed(machine: Light, agent: Resident) -> Non
         began = time.monotonic()
         list(pool.map(lambda number: cni.delete(machine, BARE, f"c{number}", f"p{number}"), range(PODS)))
     assert time.monotonic() - began < client.BEGIN_SECONDS, "and after that it serves again"
+
+
+@pytest.mark.parametrize("seconds", [1.0, 3.2])
+def test_a_call_that_the_agent_and_its_client_serve_is_tried_again(
+    machine: Light, agent: Resident, seconds: float
+) -> None:  # fmt: skip
+    """An agent that stands still right after it began: its client must take it for one that has not. One of the two
+    attaches the pod, and if that is the agent nobody gets to hear of it.
+    """
+    conf = cni.configuration(ipam={"type": "spy"})
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(cni.call, machine, "ADD", conf)
+        until(lambda: "eth0" in machine.run("ip", "-n", "p1", "link").stdout, 5, "an ADD at work", 0.01)
+        agent.freeze()
+        time.sleep(seconds)
+        agent.thaw()
+        answer = call.result()
+    assert (codes(answer), answer.seconds < 5) == (0 if seconds < client.SIGN_SECONDS else 11, True), answer
+    assert len(cni.links(machine)) == 1
+    cni.delete(machine, conf)
 
 
 @pytest.mark.parametrize("pause", [1.0, 2.0])
@@ -93,7 +113,7 @@ def test_an_agent_that_stood_still_for_a_while_fails_no_call(machine: Light, age
         time.sleep(pause)
         agent.thaw()
         answer = call.result()
-    assert codes(answer) == 0 and pause <= answer.seconds < pause + 1, answer
+    assert codes(answer) == 0 and pause <= answer.seconds < pause + 1.5, answer
     assert agent.log().count("too late") == (pause > client.BEGIN_SECONDS)
     cni.delete(machine, BARE)
 
@@ -171,7 +191,7 @@ def test_clients_that_say_nothing_cannot_take_all_places(machine: Light, agent: 
     idle = [sent(machine, b"") for _number in range(70)]
     until(lambda: agent.held()[1] > 60, 5, "an agent that is full")
     answer = cni.call(machine, "ADD", BARE)
-    assert codes(answer) == 0 and answer.seconds < client.SIGN_SECONDS + 1
+    assert codes(answer) == 0 and answer.seconds < client.SIGN_SECONDS + 2
     for pipe in idle:
         pipe.close()
     cni.delete(machine, BARE)
@@ -201,7 +221,8 @@ def test_client_and_agent_of_different_releases(machine: Light, agent: Resident)
             began = time.monotonic()
             done = machine.run(plugin, input=json.dumps(conf), env=env)
             result = json.loads(done.stdout) if verb == "ADD" else result
-            assert time.monotonic() - began < 1 and f"{verb} {container}" in done.stderr, "by itself, and at once"
+            assert f"{verb} {container}" in done.stderr, "by itself"
+            assert time.monotonic() - began < client.SIGN_SECONDS, "at once"
         assert f" {container} " not in agent.log() and agent.log().count("\n") == lines, "an agent of another release"
         agent.end()
         agent.start("/opt/podnet/other/bin/podnet-agent")

@@ -90,7 +90,7 @@ def test_two_rows_of_one_name_in_one_change(order: str) -> None:
     replica.update({"Port": {"old": {"initial": row}}, "Interface": {"o": {"initial": {**row, "ofport": 5}}}})
     for table, old, new in (("Port", "old", "new"), ("Interface", "o", "n")):
         changes: dict[str, Mapping[str, Any]] = {old: {"delete": None}, new: {"insert": row}}
-        replica.update({table: dict(sorted(changes.items(), reverse=order == "inserted first"))})
+        replica.update({table: dict(sorted(changes.items(), reverse=order == "deleted first"))})
     assert replica.ports["pn1"].uuid == "new"
     assert replica.links["pn1"].ofport is None
     replica.update({"Port": {"new": {"delete": None}}, "Interface": {"n": {"delete": None}}})
