@@ -70,7 +70,7 @@ def tunnelled(outer: str) -> dict[str, str]:
     """What leaves a tunnel whose outer tag is this."""
     whole = {word: f"{outer}+{word}" for word in FRAMES if word not in ("", "0")}
     # of three tags a switch that looks at two keeps those
-    two = {word: f"{outer}+{word.split('+')[0]}" for word in FRAMES if "+" in word}
+    two = {word: f"{outer}+{word.partition('+')[0]}" for word in FRAMES if "+" in word}
     return {"": outer, "0": outer, **whole, **two}
 
 
