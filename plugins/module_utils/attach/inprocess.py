@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from ..errors import PodnetError
 from ..kernel.announce import announce
 from ..vswitch.fastpath import open_switch
+from ..vswitch.jsonrpc import Connection
 from .call import ANSWER_SECONDS, Means
 from .common import known_endpoint
 from .serve import serve
 from .stale import sweep
+
+LATE_SECONDS = 120.0
+"""For a database that answers late: the process of a plugin is over by then, and its requests would be with it."""
 
 
 def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes, hangs: bool = False) -> int:
@@ -25,16 +30,19 @@ def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes, hangs: bo
     """
     env = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
     news: list[tuple[int, str, str, Sequence[str]]] = []
+    unanswered: list[Connection] = []
 
     def announcer(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
         news.append((netns_fd, name, mac, addresses))
 
-    served = serve(plugin, env, stdin, open_netns(env), Means(announcer, open_switch, hangs))
+    served = serve(
+        plugin, env, stdin, open_netns(env), Means(announcer, partial(open_switch, unanswered=unanswered), hangs)
+    )
     reply = served.reply
     _write(1, reply.stdout)
     _write(2, served.line.encode(errors="replace") + b"\n" + reply.stderr)
-    if news:
-        _finish_later(news)
+    if news or unanswered:
+        _finish_later(news, unanswered)
     return reply.code
 
 
@@ -47,8 +55,10 @@ def open_netns(env: Mapping[str, str]) -> int | None:
         return None
 
 
-def _finish_later(news: Sequence[tuple[int, str, str, Sequence[str]]]) -> None:
-    """What an agent does after an ADD, in a child of its own, which holds nothing that the runtime waits for."""
+def _finish_later(
+    news: Sequence[tuple[int, str, str, Sequence[str]]], unanswered: Sequence[Connection]
+) -> None:  # fmt: skip
+    """What an agent does after a call, in a child of its own, which holds nothing that the runtime waits for."""
     if os.fork():
         return
     try:
@@ -58,6 +68,9 @@ def _finish_later(news: Sequence[tuple[int, str, str, Sequence[str]]]) -> None:
         os.setsid()
         for netns_fd, name, mac, addresses in news:
             announce(name, mac, addresses, netns_fd)
+        for connection in unanswered:  # what was taken back must come to the server as well
+            with suppress(PodnetError):
+                connection.drain(LATE_SECONDS)
         with suppress(PodnetError), open_switch(known_endpoint(), ANSWER_SECONDS) as switch:
             sweep(switch, switch.broken())
     finally:

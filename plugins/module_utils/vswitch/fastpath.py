@@ -36,9 +36,12 @@ _SWITCH = "is it running? systemctl status ovs-vswitchd"
 
 
 @contextlib.contextmanager
-def open_switch(endpoint: str, seconds: float, port: str = "") -> Iterator[Switch]:
+def open_switch(
+    endpoint: str, seconds: float, port: str = "", unanswered: list[Connection] | None = None
+) -> Iterator[Switch]:  # fmt: skip
     """A connection for one call, which follows the port of that name if one is given.
 
+    If the server still owes an answer at the end, the connection is added to `unanswered` and stays open: see `drain`.
     Raises OvsdbUnavailable if the server is not there within `seconds`.
     """
     replica = Replica(port)
@@ -48,7 +51,10 @@ def open_switch(endpoint: str, seconds: float, port: str = "") -> Iterator[Switc
             connection.monitor(replica.tables(), time.monotonic() + seconds)
         yield Switch(connection, replica, seconds)
     finally:
-        connection.close()
+        if unanswered is not None and connection.owed:
+            unanswered.append(connection)
+        else:
+            connection.close()
 
 
 class SharedSwitch:

@@ -111,6 +111,17 @@ class Connection:
             if self._replies.pop(number, None) is None:
                 self._forgotten.add(number)
 
+    @property
+    def owed(self) -> bool:
+        """Whether the server has not answered yet what somebody has waited for in vain."""
+        return bool(self._forgotten)
+
+    def drain(self, seconds: float) -> None:
+        """Waits until the server has answered that. One that cannot answer the first of two changes never reads the
+        second. Raises OvsdbUnavailable if the connection ends.
+        """
+        self.until(lambda: not self._forgotten, time.monotonic() + seconds)
+
     def transact(self, operations: list[Any], deadline: float) -> list[Any]:
         """`send` and `result`."""
         return self.result(self.send(operations, deadline), deadline)
