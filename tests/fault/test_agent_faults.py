@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
 
 PODS = 4
+MANY = 16
 BARE = cni.configuration(ipam=None)
 LIMITED = cni.configuration(runtimeConfig={"bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 800_000}})
 SPY = """#!/bin/sh
@@ -123,12 +124,12 @@ def test_many_calls_wait_together_for_a_database_that_hangs(machine: Light, agen
     machine.ovs.restart()
     machine.ovs.freeze("ovsdb-server")
     try:
-        with ThreadPoolExecutor(24) as pool:
-            calls = [pool.submit(cni.call, machine, "DEL", BARE, f"x{number}", "") for number in range(24)]
+        with ThreadPoolExecutor(MANY) as pool:
+            calls = [pool.submit(cni.call, machine, "DEL", BARE, f"x{number}", "") for number in range(MANY)]
             answers = [call.result() for call in calls]
     finally:
         machine.ovs.thaw("ovsdb-server")
-    assert [codes(answer) for answer in answers] == [0] * 24
+    assert [codes(answer) for answer in answers] == [0] * MANY
     assert max(answer.seconds for answer in answers) < 6, sorted(answer.seconds for answer in answers)
 
 

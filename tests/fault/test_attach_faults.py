@@ -215,7 +215,7 @@ def test_whatever_fails_at_a_random_moment(
     node: Light, agent: Resident, way: str, request: pytest.FixtureRequest, record_property: Any
 ) -> None:
     full = request.config.getoption("--full")
-    total = (1000 if way == "agent" else 200) if full else (42 if way == "agent" else 12)
+    total = (1000 if way == "agent" else 200) if full else (42 if way == "agent" else 6)
     story = Story()
     if way == "agent":
         agent.start()

@@ -149,7 +149,7 @@ def test_pods_talk_through_a_restart(lab: Lab, datapath: str, record_property: A
     with talks.phase("agent killed", 0.5):
         agent.kill()
         agent.start()
-    with talks.phase("Open vSwitch restarted", 3.0):
+    with talks.phase("Open vSwitch restarted", 2.0):
         node.ovs.restart()
     for number in range(4):
         cni.delete(node, cni.configuration(), f"c{number}", f"p{number}")

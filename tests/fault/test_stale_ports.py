@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OTHER = "br-two"
 BARE = cni.configuration(ipam=None)
-PODS = 30
+MOST = 30
 PROMISE = "stale ports of ours are purged on any bridge (two observations)"
 SWEEP = """
 import sys
@@ -40,6 +40,22 @@ while True:
         put = restore(switch)
     if gone or put:
         print("took", *gone, "put", put, flush=True)
+"""
+
+HALF_MADE = """
+import sys
+sys.path.insert(0, "/opt/podnet/current/lib")
+from podnet.attach.turns import turn
+from podnet.model.ownership import OWNER_OVS, Mark
+from podnet.vswitch.fastpath import open_switch
+from podnet.vswitch.podport import PodPort
+mark = Mark(OWNER_OVS, "c9", "eth0", "green")
+port = PodPort("pnhalfmade", "br-pod", {"tag": 100, "vlan_mode": "access"}, mark)
+with turn("c9", "eth0", 5), open_switch("unix:/run/openvswitch/db.sock", 5.0, port.name) as switch:
+    switch.begin(port)
+    switch.inserted(port)
+    print("made", flush=True)
+    sys.stdin.readline()
 """
 
 
@@ -104,14 +120,15 @@ def lose_power(node: Light, links: list[str]) -> None:
 @pytest.mark.parametrize(
     "way", ["agent", *(pytest.param(way, marks=pytest.mark.full) for way in ("GC", "an ADD without agent"))]
 )
-def test_dead_ports_on_two_bridges_go(node: Light, way: str) -> None:
+def test_dead_ports_on_two_bridges_go(node: Light, way: str, request: pytest.FixtureRequest) -> None:
+    count = MOST if request.config.getoption("--full") else 12
     cni.add(node, BARE, "alive", "p2")
-    ports = attach(node, PODS)
-    assert len(cni.ports(node)) == PODS + 1
+    ports = attach(node, count)
+    assert len(cni.ports(node)) == count + 1
     lose_power(node, ports)
     if way == "GC":
         collect(node, cni.configuration(name="blue", vlan=cni.BLUE, ipam=None))
-        assert len(cni.ports(node)) == PODS + 1, "GC of another network takes none"
+        assert len(cni.ports(node)) == count + 1, "GC of another network takes none"
         kept = {"containerID": "alive", "ifname": "eth0"}
         conf = {**BARE, "cniVersion": "1.1.0", "cni.dev/valid-attachments": [kept]}
         assert cni.call(node, "GC", conf, "", "").code == 0
@@ -119,7 +136,7 @@ def test_dead_ports_on_two_bridges_go(node: Light, way: str) -> None:
         agent = Resident(node)
         agent.start()
         until(lambda: len(cni.ports(node)) == 1, 5, "the agent's first look, at its start")
-        assert f"removed {PODS} ports" in agent.log()
+        assert f"removed {count} ports" in agent.log()
         agent.close()
     else:
         cni.add(node, BARE)
@@ -145,7 +162,7 @@ def sweeping(node: Light) -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("way", ["agent", "in-process"])
 def test_a_port_that_is_being_made_is_never_taken(node: Light, way: str, request: pytest.FixtureRequest) -> None:
     """Nor are its flows: what looks after them may have seen the bridge before they were there."""
-    rounds = 40 if request.config.getoption("--full") else 3
+    rounds = 40 if request.config.getoption("--full") else 2
     agent = Resident(node)
     if way == "agent":
         agent.start()
@@ -173,3 +190,17 @@ def test_a_port_that_is_being_made_is_never_taken(node: Light, way: str, request
     finally:
         agent.close()
         node.sh("\n".join(f"ip netns delete q{worker}" for worker in range(4)))
+
+
+@pytest.mark.holds(PROMISE)
+def test_a_port_without_a_link_stays_as_long_as_its_call_is_at_work(node: Light) -> None:
+    """And goes when that has died half-way."""
+    call = node.popen("/usr/bin/python3", "-IS", "-c", HALF_MADE, stdin=subprocess.PIPE)
+    assert call.stdout is not None and call.stdout.readline() == b"made\n"
+    with sweeping(node):
+        until(lambda: "No such device" in node.ovs.vsctl("get", "Interface", "pnhalfmade", "error").stdout, 5, "a look")
+        time.sleep(1.0)
+        assert cni.ports(node) == ["pnhalfmade"]
+        call.kill()
+        call.wait()
+        until(lambda: cni.ports(node) == [], 5, "its end")

@@ -10,16 +10,19 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import OvsdbUnavailable
 from ansible_collections.podnet.ovs.plugins.module_utils.model.ownership import OWNER_OVS, Mark
+from ansible_collections.podnet.ovs.plugins.module_utils.model.port import Bandwidth
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.fastpath import SharedSwitch, open_switch
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.jsonrpc import Connection
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.podport import PodPort
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.replica import Replica
+from ansible_collections.podnet.ovs.tests.lab.proc import until
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
@@ -172,3 +175,29 @@ def test_more_than_the_server_s_queue_holds_come_at_once(node: Light, endpoint: 
         for connection in open_ones:
             connection.close()
     assert len(open_ones) == 100
+
+
+@pytest.mark.holds("ovsdb-server frozen: a commit that lands late leaves no orphan")
+@pytest.mark.parametrize("way", ["agent", "in-process"])
+def test_a_commit_that_lands_late_leaves_nothing(node: Light, endpoint: str, way: str) -> None:
+    """The database stands still when the port is sent, and the call is over when it goes on."""
+    limited = replace(port(7), limits=Bandwidth(8_000_000, 800_000))
+    shared = SharedSwitch()
+    late: list[Connection] = []
+    opened = shared.open(endpoint, SECONDS) if way == "agent" else open_switch(endpoint, SECONDS, limited.name, late)
+    try:
+        with opened as switch:
+            node.ovs.freeze("ovsdb-server")
+            switch.begin(limited)
+            for step in (switch.inserted, switch.abandon):
+                with pytest.raises(OvsdbUnavailable):
+                    step(limited)
+    finally:
+        node.ovs.thaw("ovsdb-server")
+    for connection in late:
+        connection.drain(5)
+        connection.close()
+    for table in ("Port", "Interface", "QoS", "Queue"):
+        words = ("--bare", "--columns=_uuid", "find", table, "external_ids:podnet_container_id=c7")
+        until(lambda words=words: not node.ovs.vsctl(*words).stdout, 3, f"the end of its {table}")
+    shared.close()
