@@ -44,7 +44,7 @@ class Link:
 
 
 class Replica:
-    """Ports and interfaces by name."""
+    """Ports of ours by name, and interfaces."""
 
     def __init__(self, name: str = "") -> None:
         """Of one name, or of all pods."""
@@ -85,6 +85,8 @@ class Replica:
             self.links[name] = Link(None if ofport == EMPTY else ofport, "" if error == EMPTY else error)
         else:
             ids = dict(row.get("external_ids", EMPTY)[1])
+            if ids.get(KEY_OWNER) != OWNER_OVS:
+                return  # somebody else's, of the name that one of ours would have
             limited = row.get("qos", EMPTY) != EMPTY
             checked = KEY_SPOOF_CHECK in ids
             self.ports[name] = Port(uuid, ids.get(KEY_CONTAINER_ID, ""), ids.get(KEY_IFNAME, ""), limited, checked)
