@@ -1,149 +1,176 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The short way for pods leaves the kernel and the database as the libraries would leave them."""
+"""The short way for pods leaves the kernel and the database as the libraries would leave them, whatever a pod asks for.
+
+PODNET_SEED chooses the configurations; with --full there are ten times as many.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import json
-import re
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, example, given, seed, settings, strategies as st
 
+from ansible_collections.podnet.ovs.plugins.module_utils.model.port import (
+    ACCESS,
+    ETHERTYPES,
+    MODES,
+    NATIVE_TAGGED,
+    NATIVE_UNTAGGED,
+    TRUNK,
+    TUNNEL,
+)
 from ansible_collections.podnet.ovs.tests.integration import cni
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
 
-HOST, HOST_MAC, MAC = "pn0123456789ab", "02:00:00:00:00:01", "02:00:00:00:00:02"
+SEED = int(os.environ.get("PODNET_SEED") or 1)
+EXAMPLES, FULL_EXAMPLES = 3, 30
+"""For each port mode."""
+ROOT = Path(__file__).absolute().parents[5]
+WORKER = "ansible_collections.podnet.ovs.tests.integration.twoways"
 
-BEGIN = """
-import ipaddress, json, os, socket, sys
-from dataclasses import replace
-sys.path.insert(0, "/opt/podnet/current/lib")
-from podnet.kernel import fastpath
-from podnet.kernel.netns import inside
-from podnet.kernel.pod import PodRoute, observe, set_sysctl
-from podnet.model.ownership import OWNER_OVS, Mark
-wish = json.load(sys.stdin)
-host, host_mac, mac, mtu, vlan = wish["host"], wish["host_mac"], wish["mac"], wish["mtu"], wish["vlan"]
-addresses, routes = wish["addresses"], [PodRoute(**route) for route in wish["routes"]]
-mark = Mark(OWNER_OVS, "c1", "eth0", "green", "shop", "web-0", "uid", tuple(addresses), mtu)
-ENDPOINT = "unix:/run/openvswitch/db.sock"
-netns = os.open("/run/netns/p1", os.O_RDONLY)
-"""
+Json = dict[str, Any]
 
-SHORT = """
-from podnet.vswitch.fastpath import open_switch
-fastpath.make_veth(host, host_mac, "eth0", mac, mtu, netns)
-with fastpath.PodSpace(netns) as space, open_switch(ENDPOINT, 5) as switch:
-    switch.attach("br-pod", host, vlan, replace(mark, addresses=()))
-    space.configure("eth0", addresses, routes)
-    switch.settle(host, mark, 5)
-"""
-
-SHORT_END = """
-from podnet.vswitch.fastpath import open_switch
-with open_switch(ENDPOINT, 5) as switch:
-    (item,) = switch.look("c1", "eth0").mine
-    seen = [item.port, item.bridge, item.tag, item.vlan_mode, item.ofport, item.error]
-    print(json.dumps([*seen, list(item.mark.addresses)]))
-    fastpath.remove_link(host)
-    switch.detach([item])
-    switch.wait_for_switch(5)
-"""
-
-LIBRARY = """
-from podnet.kernel.netlink import netlink
-from podnet.vswitch.session import Session
-with netlink() as route:
-    peer = {"ifname": "eth0", "net_ns_fd": netns, "address": mac, "mtu": mtu}
-    route.link("add", ifname=host, address=host_mac, kind="veth", mtu=mtu, peer=peer)
-    set_sysctl(host, "disable_ipv6", "1")
-    route.link("set", index=socket.if_nametoindex(host), state="up")
-with Session.open(ENDPOINT) as session:
-    ids = mark.to_external_ids()
-    session.transact([
-        session.api.add_port("br-pod", host, may_exist=False),
-        session.api.db_set("Port", host, ("tag", vlan or 0), ("vlan_mode", "access"), ("external_ids", ids)),
-        session.api.db_set("Interface", host, ("external_ids", ids)),
-    ])
-    session.ports_ready([host])
-
-def add_route(route, index, wanted, networks):
-    destination = ipaddress.ip_network(wanted.destination)
-    arguments = {"dst": str(destination), "oif": index, "proto": 4,
-                 "family": socket.AF_INET if destination.version == 4 else socket.AF_INET6}
-    if wanted.gateway:
-        gateway = ipaddress.ip_address(wanted.gateway)
-        arguments["gateway"] = wanted.gateway
-        if not gateway.is_link_local and not any(gateway in network for network in networks):
-            arguments["flags"] = 4
-    elif destination.version == 4:
-        arguments["scope"] = 253
-    if wanted.scope is not None:
-        arguments["scope"] = wanted.scope
-    arguments.update({key: getattr(wanted, key) for key in ("priority", "table") if getattr(wanted, key)})
-    metrics = {key: getattr(wanted, key) for key in ("mtu", "advmss") if getattr(wanted, key)}
-    if metrics:
-        arguments["metrics"] = metrics
-    route.route("replace", **arguments)
-
-def configure():
-    index = socket.if_nametoindex("eth0")
-    with netlink() as route:
-        route.link("set", index=1, state="up")
-        route.link("set", index=index, state="up")
-        given = [ipaddress.ip_interface(text) for text in addresses]
-        for item in given:
-            more = {"flags": 2} if item.version == 6 else {}
-            if item.version == 4 and item.network.prefixlen < 31:
-                more["broadcast"] = str(item.network.broadcast_address)
-            route.addr("add", index=index, address=str(item.ip), prefixlen=item.network.prefixlen, **more)
-        for wanted in routes:
-            add_route(route, index, wanted, [item.network for item in given])
-
-inside(netns, configure)
-"""
-
-LIBRARY_END = """
-from podnet.kernel.netlink import netlink
-from podnet.vswitch.session import Session
-with Session.open(ENDPOINT) as session, netlink() as route:
-    route.link("del", index=socket.if_nametoindex(host))
-    session.transact([session.api.del_port(host)])
-"""
-
-WISHES: dict[str, dict[str, Any]] = {
-    "both families": {
-        "addresses": ["10.10.0.2/16", "fd00:10::2/64"],
-        "routes": [
-            {"destination": "0.0.0.0/0", "gateway": "10.10.0.1"},
-            {"destination": "::/0", "gateway": "fd00:10::1"},
-            {"destination": "192.0.2.0/24"},
-            {"destination": "2001:db8::/32"},
-        ],
-    },
-    "odd lengths, untagged": {"vlan": None, "addresses": ["10.0.0.1/31", "10.0.1.1/32", "fd00::1/127", "fd01::1/128"]},
-    "no address": {"mtu": 9000},
-    "gateways outside": {
-        "addresses": ["10.10.0.2/32", "fd00:10::2/128"],
-        "routes": [
-            {"destination": "0.0.0.0/0", "gateway": "10.10.0.1"},
-            {"destination": "::/0", "gateway": "fd00:10::1"},
-            {"destination": "2001:db8::/32", "gateway": "fe80::1"},
-        ],
-    },
-    "all that a route can be": {
-        "addresses": ["10.10.0.2/16"],
-        "routes": [
-            {"destination": "192.0.2.0/24", "gateway": "10.10.0.1", "priority": 77, "mtu": 1300, "advmss": 1200},
-            {"destination": "198.51.100.0/24", "gateway": "10.10.0.1", "table": 100},
-            {"destination": "203.0.113.0/24", "gateway": "10.10.0.1", "table": 1000, "scope": 0},
-        ],
-    },
+PLAIN: Json = {
+    "port": {"vlan": 100}, "mtu": 1400, "mac": "02:00:00:00:00:02", "addresses": [], "routes": [], "ofport": None,
+    "protected": False, "bandwidth": {},
 }  # fmt: skip
+BOTH_FAMILIES: Json = {
+    **PLAIN,
+    "addresses": ["10.10.0.2/16", "fd00:10::2/64"],
+    "routes": [
+        {"destination": "0.0.0.0/0", "gateway": "10.10.0.1"},
+        {"destination": "::/0", "gateway": "fd00:10::1"},
+        {"destination": "192.0.2.0/24"},
+        {"destination": "2001:db8::/32"},
+    ],
+}
+ODD_LENGTHS: Json = {**PLAIN, "addresses": ["10.0.0.1/31", "10.0.1.1/32", "fd00::1/127", "fd01::1/128"]}
+GATEWAYS_OUTSIDE: Json = {
+    **PLAIN,
+    "addresses": ["10.10.0.2/32", "fd00:10::2/128"],
+    "routes": [
+        {"destination": "0.0.0.0/0", "gateway": "10.10.0.1"},
+        {"destination": "::/0", "gateway": "fd00:10::1"},
+        {"destination": "2001:db8::/32", "gateway": "fe80::1"},
+    ],
+}
+ALL_THAT_A_ROUTE_CAN_BE: Json = {
+    **PLAIN,
+    "addresses": ["10.10.0.2/16"],
+    "routes": [
+        {"destination": "192.0.2.0/24", "gateway": "10.10.0.1", "priority": 77, "mtu": 1300, "advmss": 1200},
+        {"destination": "198.51.100.0/24", "gateway": "10.10.0.1", "table": 100},
+        {"destination": "203.0.113.0/24", "gateway": "10.10.0.1", "table": 1000, "scope": 0},
+    ],
+}
+LIMITED: Json = {
+    **PLAIN,
+    "ofport": 4711,
+    "protected": True,
+    "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 80_000, "egressRate": 1_500, "egressBurst": 999},
+}
+
+vlan_ids = st.integers(1, 4094)
+vlan_lists = st.lists(
+    vlan_ids | st.tuples(vlan_ids, vlan_ids).map(lambda ends: {"minID": min(ends), "maxID": max(ends)}), min_size=1,
+    max_size=4,
+)  # fmt: skip
+
+
+@st.composite
+def ports(draw: st.DrawFn, mode: str) -> Json:
+    """What `parse_port` takes for a mode."""
+    table: Json = {"vlan_mode": mode}
+    if mode in (NATIVE_TAGGED, NATIVE_UNTAGGED, TUNNEL):
+        table["vlan"] = draw(vlan_ids)
+    if mode == ACCESS:
+        table.update(draw(st.just({"untagged": True}) | vlan_ids.map(lambda number: {"vlan": number})))
+    if mode in (TRUNK, NATIVE_TAGGED, NATIVE_UNTAGGED):
+        table["trunk"] = draw(vlan_lists)
+    if mode == TRUNK:
+        table["untagged"] = draw(st.booleans())
+    if mode == TUNNEL:
+        table["cvlans"] = draw(st.none() | vlan_lists)
+        table["untagged"] = table["cvlans"] is not None and draw(st.booleans())
+        table["qinq_ethertype"] = draw(st.none() | st.sampled_from(ETHERTYPES))
+    return table
+
+
+@st.composite
+def addresses(draw: st.DrawFn, version: int) -> str:
+    """An address of a private network, with any prefix length that the kernel takes."""
+    low, high = (8, 32) if version == 4 else (8, 128)
+    network = ipaddress.ip_network("10.0.0.0/8" if version == 4 else "fd00::/8")
+    number = int(network.network_address) + draw(st.integers(1, network.num_addresses - 2))
+    return f"{ipaddress.ip_address(number)}/{draw(st.integers(low, high))}"
+
+
+@st.composite
+def routes(draw: st.DrawFn, version: int, own: list[str]) -> Json:
+    """A route of any kind: on the link, by a gateway on it or beyond, of another table, with numbers of its own."""
+    highest = 32 if version == 4 else 128
+    length = draw(st.sampled_from([0, 8, 24, highest]) | st.integers(0, highest))
+    inside = "198.18.0.0" if version == 4 else "2001:db8::"
+    to = ipaddress.ip_network(f"{inside}/{length}", strict=False)
+    gateways = [None, "192.0.2.1" if version == 4 else "fe80::1"]
+    gateways += [str(ipaddress.ip_interface(text).ip + 1) for text in own]
+    route: Json = {"destination": str(to)}
+    gateway = draw(st.sampled_from(gateways))
+    if gateway:
+        route["gateway"] = gateway
+    for key, numbers in (
+        ("priority", st.integers(1, 2**31)), ("table", st.sampled_from([100, 253, 255, 256, 1000, 2**31])),
+        ("mtu", st.integers(1280, 9000)), ("advmss", st.integers(500, 8000)), ("scope", st.sampled_from([0, 200, 253])),
+    ):  # fmt: skip
+        value = draw(st.none() | numbers)
+        if value is not None:
+            route[key] = value
+    return route
+
+
+@st.composite
+def bandwidths(draw: st.DrawFn) -> Json:
+    """Limits in either direction, in both, or none. Rates that a queue takes."""
+    table: Json = {}
+    for way in draw(st.sets(st.sampled_from(["ingress", "egress"]))):
+        table[f"{way}Rate"] = draw(st.integers(1, 10**10))
+        table[f"{way}Burst"] = draw(st.integers(1, 2**34))
+    return table
+
+
+@st.composite
+def wishes(draw: st.DrawFn, mode: str) -> Json:
+    """What a pod is to have, in a port mode."""
+    mtu = draw(st.just(1500) | st.integers(1280, 9000) | st.integers(68, 1279))
+    given = {version: draw(st.lists(addresses(version), max_size=2, unique=True)) for version in (4, 6)}
+    if mtu < 1280:
+        given[6] = []
+    wanted: list[Json] = []
+    for version, own in given.items():
+        if own:
+            wanted += draw(st.lists(routes(version, own), max_size=3))
+    mac = draw(st.integers(0, 2**40 - 1).map(lambda number: f"02{number:010x}"))
+    return {
+        "port": draw(ports(mode)),
+        "mtu": mtu,
+        "mac": ":".join(mac[at : at + 2] for at in range(0, 12, 2)),
+        "addresses": given[4] + given[6],
+        "routes": wanted,
+        "ofport": draw(st.none() | st.integers(1000, 60000)),
+        "protected": draw(st.booleans()),
+        "bandwidth": draw(bandwidths()),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -156,109 +183,135 @@ def node(lab: Lab, datapath: str) -> Light:
     return made
 
 
-def state(node: Light) -> dict[str, Any]:
-    """Kernel and database, without the numbers that each new thing gets and the counters."""
-    kernel = "\n".join(
-        node.run(*words).stdout
-        for words in (
-            ["ip", "-d", "addr", "show", HOST],
-            ["ip", "-n", "p1", "-d", "addr", "show", "eth0"],
-            ["ip", "-n", "p1", "-d", "addr", "show", "lo"],
-            ["ip", "-n", "p1", "-d", "route", "show", "table", "all"],
-            ["ip", "-n", "p1", "-d", "-6", "route", "show", "table", "all"],
-            ["sysctl", "-n", f"net.ipv6.conf.{HOST}.disable_ipv6"],
-        )
-    )
-    for pattern in (r"^\d+: ", r"@if\d+", r"link-netns(id)? \S+", r"\bstate \w+"):
-        kernel = re.sub(pattern, "", kernel, flags=re.MULTILINE)
-    rows = {}
-    for table, columns in (
-        ("Port", "name,tag,trunks,vlan_mode,external_ids,other_config,bond_mode,lacp,mac,qos,fake_bridge,cvlans"),
-        ("Interface", "name,type,external_ids,other_config,options,mac,mtu_request,ofport_request,error"),
-    ):
-        printed = node.ovs.vsctl("--format=json", f"--columns={columns}", "find", table, f"name={HOST}").stdout
-        rows[table] = json.loads(printed)["data"]
-    return {"kernel": [line.rstrip() for line in kernel.splitlines()], **rows}
+@pytest.fixture(scope="module")
+def both(node: Light) -> Iterator[Callable[[Json], Json]]:
+    """Makes a wish come true by both ways, one after the other, and gives what each left."""
+    env = {"PYTHONPATH": f"{ROOT}:/opt/podnet/current/lib"}
+    worker = node.popen("/usr/bin/python3", "-m", WORKER, env=env, stdin=subprocess.PIPE, stderr=None)
+    stdin, stdout = worker.stdin, worker.stdout
+    assert stdin is not None and stdout is not None
+
+    def ask(wish: Json) -> Json:
+        stdin.write(json.dumps(wish).encode() + b"\n")
+        stdin.flush()
+        answer: Json = json.loads(stdout.readline())
+        assert "broken" not in answer, answer["broken"]
+        return answer
+
+    yield ask
+    stdin.close()
+    assert worker.wait(timeout=30) == 0
 
 
-def run(node: Light, script: str, wish: dict[str, Any]) -> str:
-    """What a script prints, run by the node's own Python."""
-    plain = {"host": HOST, "host_mac": HOST_MAC, "mac": MAC, "mtu": 1400, "vlan": 100, "addresses": [], "routes": []}
-    stdin = json.dumps({**plain, **wish})
-    return node.run("/usr/bin/python3", "-I", "-c", BEGIN + script, input=stdin).stdout
+@pytest.mark.holds("fast path and library path: same kernel state, same database, over generated configurations")
+@pytest.mark.parametrize("mode", MODES)
+def test_both_ways_leave_the_same(both: Callable[[Json], Json], request: pytest.FixtureRequest, mode: str) -> None:
+    count = FULL_EXAMPLES if request.config.getoption("--full") else EXAMPLES
+    refused = []
+
+    @seed(SEED)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=(Phase.explicit, Phase.generate),
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(wishes(mode))
+    def same(wish: Json) -> None:
+        answer = both(wish)
+        short, library = answer["short"], answer["library"]
+        assert short.get("refused") == library.get("refused")
+        if "refused" in short:
+            refused.append(short["refused"])
+        else:
+            assert short["state"]["kernel"] == library["state"]["kernel"]
+            assert short["state"] == library["state"]
+            assert short["state"]["Port"] and short["state"]["Interface"], "there was something to compare"
+            assert bool(wish["bandwidth"].get("ingressRate")) == bool(short["state"]["Queue"])
+            for seen in (short, library):
+                assert seen["observed"] == seen["listed"]
+        assert (short["left"], library["left"]) == ([], []), "each removes what the other has made"
+
+    if mode == ACCESS:
+        for wish in (BOTH_FAMILIES, ODD_LENGTHS, GATEWAYS_OUTSIDE, ALL_THAT_A_ROUTE_CAN_BE, LIMITED):
+            same = example(wish)(same)
+    same()
+    assert len(refused) <= count // 2, refused
 
 
-@pytest.mark.parametrize("name", WISHES)
-def test_both_ways_leave_the_same(node: Light, name: str) -> None:
-    wish = WISHES[name]
-    seen = []
-    for script in (SHORT, LIBRARY):
-        node.netns("p1")
-        run(node, script, wish)
-        seen.append(state(node))
-        run(node, SHORT_END, wish)
-        node.sh("ip netns delete p1")
-    short, library = seen
-    assert short["kernel"] == library["kernel"]
-    assert short == library
-    assert short["Port"] and short["Interface"], "there was something to compare"
-
-
-def test_both_ways_see_and_remove_the_same(node: Light) -> None:
-    wish = WISHES["both families"]
-    for script in (SHORT, LIBRARY):
-        node.netns("p1")
-        run(node, script, wish)
-        printed = run(node, SHORT_END, wish)
-        port, bridge, tag, mode, ofport, error, addresses = json.loads(printed)
-        assert (port, bridge, tag, mode, error) == (HOST, cni.BRIDGE, 100, "access", "")
-        assert ofport > 0 and addresses == wish["addresses"]
-        assert cni.leftovers(node) == cni.NOTHING
-        run(node, script, wish)
-        run(node, LIBRARY_END, wish)
-        assert cni.leftovers(node) == cni.NOTHING
-        node.sh("ip netns delete p1")
-
-
+BEGIN = f"""
+import os
+from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
+from {WORKER} import *
+wish = Wish.parse({PLAIN!r})
+netns = os.open("/run/netns/p1", os.O_RDONLY)
+def veth(mac=wish.mac, mtu=wish.mtu, host=HOST, netns=netns):
+    fastpath.make_veth(host, HOST_MAC, IFNAME, mac, mtu, netns)
+def port(bridge=BRIDGE, name=HOST, vlans=wish.vlans.columns(), **more):
+    with open_switch(ENDPOINT, 5, name) as switch:
+        made = PodPort(name, bridge, vlans, wish.mark, **more)
+        switch.begin(made)
+        try:
+            switch.inserted(made)
+            switch.settle(made, 5)
+        finally:
+            switch.detach(HOST)
+def configure(addresses=(), routes=(), name=IFNAME):
+    veth()
+    try:
+        with fastpath.PodSpace(netns) as space:
+            space.bring_up(name)
+            space.configure(name, addresses, routes)
+    finally:
+        fastpath.remove_link(HOST)
+try:
+    REFUSED
+except PodnetError as error:
+    print(error)
+"""
 REFUSED: dict[str, tuple[str, str]] = {
-    "link is there": ('fastpath.make_veth("lo", host_mac, "eth0", mac, mtu, netns)', "File exists"),
-    "no namespace": (
-        'fastpath.make_veth(host, host_mac, "eth0", mac, mtu, os.open("/etc/hostname", os.O_RDONLY))',
-        "cannot make the link pair",
+    "link is there": ('veth(host="lo")', "File exists"),
+    "no namespace to make it in": ('veth(netns=os.open("/etc/hostname", os.O_RDONLY))', "cannot make the link pair"),
+    "no namespace to work in": ('fastpath.PodSpace(os.open("/etc/hostname", os.O_RDONLY))', "network namespace"),
+    "MTU": ("veth(mtu=70000)", "cannot make the link pair"),
+    "multicast MAC": ('veth(mac="01:00:5e:00:00:01")', "cannot make the link pair"),
+    "no link to bring up": ('configure(name="eth9")', "cannot bring eth9 up"),
+    "address of another kind": ('configure(["224.0.0.1/24", "ff02::1/64"])', "does not take the address ff02::1/64"),
+    "address twice": ('configure(["10.0.0.1/24"] * 2)', "does not take the address 10.0.0.1/24: File exists"),
+    "route that leads nowhere": (
+        'configure(["10.0.0.1/24"], [PodRoute("192.0.2.0/24", "10.0.0.2", scope=253)])',
+        "does not take the route to 192.0.2.0/24 by 10.0.0.2",
     ),
-    "MTU": ('fastpath.make_veth(host, host_mac, "eth0", mac, 70000, netns)', "cannot make the link pair"),
-    "bridge is gone": (
-        'from podnet.vswitch.fastpath import open_switch\n'
-        'with open_switch(ENDPOINT, 5) as switch: switch.attach("nobr", host, 1, mark)',
-        "not there any more",
-    ),
-    "value out of range": (
-        'from podnet.vswitch.fastpath import open_switch\n'
-        'with open_switch(ENDPOINT, 5) as switch: switch.attach("br-pod", host, 5000, mark)',
-        "5000",
-    ),
-    "name is taken": (
-        'from podnet.vswitch.fastpath import open_switch\n'
-        'with open_switch(ENDPOINT, 5) as switch: switch.attach("br-pod", "eth1", 1, mark)',
-        "eth1",
-    ),
-    "no device": (
-        'from podnet.vswitch.fastpath import open_switch\n'
-        'with open_switch(ENDPOINT, 5) as switch:\n'
-        '    switch.attach("br-pod", host, 1, mark)\n'
-        '    try: switch.settle(host, mark, 5)\n'
-        '    finally: switch.detach(switch.look("c1", "eth0").mine)',
-        "No such device",
-    ),
+    "bridge is gone": ('port(bridge="nobr")', "not there any more"),
+    "value out of range": ('port(vlans={"tag": 5000})', "5000"),
+    "mode that is none": ('port(vlans={"vlan_mode": "odd"})', "odd"),
+    "number that is taken by nothing": ("port(ofport_request=70000)", "70000"),
+    "name is taken": ('port(name="eth1")', "eth1"),
+    "no device": ("port()", "No such device"),
+    "no database": ('open_switch("unix:/run/none.sock", 1).__enter__()', "/run/none.sock: No such file or directory"),
+    "database of another machine": ('open_switch("tcp:127.0.0.1:6640", 1).__enter__()', "not a local database"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_every_refusal_is_an_error_in_words(node: Light, case: str) -> None:
-    script, word = REFUSED[case]
+@pytest.fixture
+def pod(node: Light) -> Iterator[Light]:
+    """The node with a pod."""
     node.netns("p1")
-    body = "\n".join("    " + line for line in script.splitlines())
-    wrapped = f"from podnet.errors import PodnetError\ntry:\n{body}\nexcept PodnetError as error:\n    print(error)\n"
-    assert word in run(node, wrapped, {}), "the error's text"
-    assert cni.leftovers(node) == cni.NOTHING
+    yield node
     node.sh("ip netns delete p1")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_every_refusal_is_an_error_in_words(pod: Light, case: str) -> None:
+    script, word = REFUSED[case]
+    node = pod
+    before = node.ovs.vsctl("list-ports", cni.BRIDGE).stdout
+    env = {"PYTHONPATH": f"{ROOT}:/opt/podnet/current/lib"}
+    printed = node.run("/usr/bin/python3", "-c", BEGIN.replace("REFUSED", script), env=env).stdout
+    assert word in printed, "the error's text"
+    assert cni.leftovers(node) == cni.NOTHING
+    assert node.ovs.vsctl("list-ports", cni.BRIDGE).stdout == before
+
+
+def test_a_link_that_is_not_there_is_removed_already(node: Light) -> None:
+    script = f"from {WORKER} import *; print(fastpath.remove_link(HOST)); short_end()"
+    env = {"PYTHONPATH": f"{ROOT}:/opt/podnet/current/lib"}
+    assert node.run("/usr/bin/python3", "-c", script, env=env).stdout == "False\n"
