@@ -474,6 +474,8 @@ def test_the_policy_demands_the_spoof_check_whatever_a_nad_says() -> None:
         (b'{"vlan": -' + b"9" * 30 + b"}", "digits"),
         (b'{"vlan": NaN}', "NaN"),
         (b'{"vlan": -Infinity}', "Infinity"),
+        (b'{"vlan": 1e400}', "1e400 is more than any number"),
+        (b'{"bridge": "\\ud800"}', "half of a character"),
         (b'{"vlan": 0100}', "not JSON"),
         (b'{"a":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "nested"),
         (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "nested"),
@@ -481,6 +483,10 @@ def test_the_policy_demands_the_spoof_check_whatever_a_nad_says() -> None:
         (b'{"vlan": 1, "vlan": 1}', "'vlan' is there twice"),
         (b'{"a": {"b": {"c": 1, "c": 1}}}', "'c' is there twice"),
         (b"{" + b",".join(b'"k%d": 1' % (number // 2) for number in range(60_000)) + b"}", "twice"),
+        (
+            b"{" + b",".join(b'"k%d": 1' % number for number in (*range(60_000), 59_999)) + b"}",
+            "'k59999' is there twice",
+        ),
         (b'{"a": "\xed\xa0\x80"}', "UTF-8"),
         (b"\xff\xfe{\x00}\x00", "UTF-8"),
         (b" " * (MAX_BYTES + 1), "bytes"),
@@ -494,7 +500,7 @@ def test_hostile_input_is_refused_quickly(stdin: bytes, word: str) -> None:
     assert caught.value.code == 6 and time.process_time() - began < 0.5
 
 
-@pytest.mark.parametrize("word", ["1e3", "100.0", "1e400", "1E2", "-0.0"])
+@pytest.mark.parametrize("word", ["1e3", "100.0", "1E2", "-0.0"])
 def test_a_number_with_a_fraction_or_an_exponent_is_no_vlan(word: str) -> None:
     raw = decode(b'{"cniVersion": "1.0.0", "name": "a", "type": "podnet-ovs", "vlan": %s}' % word.encode())
     with pytest.raises(ConfigError, match="vlan: a VLAN id is a whole number") as caught:

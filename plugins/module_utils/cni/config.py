@@ -9,6 +9,7 @@ Raises DecodeError (code 6) for what is not JSON or not of the protocol's shape,
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
+MAX_NAME = 255
+"""Characters of a name: IPAM plugins and runtimes make a file of it (linux/limits.h, NAME_MAX)."""
 MAX_DIGITS = 20
 """Of a whole number: 64 bits have as many. Reading one of a million digits takes Python minutes."""
 VALID_ATTACHMENTS = ("cni.dev/valid-attachments", "cni.dev/attachments")
@@ -29,6 +32,7 @@ COMMON_KEYS = frozenset({
     "cniVersion", "name", "type", "ipam", "dns", "args", "runtimeConfig", "prevResult", "capabilities", "ipMasq",
 })  # fmt: skip
 
+_HALF = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 _PLUGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -55,7 +59,7 @@ class NetConf:
 
 
 def decode(stdin: bytes) -> dict[str, Any]:
-    """One JSON object. Duplicate keys, NaN, wild nesting and other encodings are refused."""
+    """One JSON object. Duplicate keys, NaN and infinity, wild nesting, other encodings, half characters are refused."""
     if len(stdin) > MAX_BYTES:
         raise DecodeError(f"the configuration has {len(stdin)} bytes", f"at most {MAX_BYTES} are read")
     try:
@@ -64,11 +68,16 @@ def decode(stdin: bytes) -> dict[str, Any]:
         raise DecodeError(f"the configuration is not UTF-8: byte {error.start}") from error
     _check_depth(text)
     try:
-        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_int=_whole_number, parse_constant=_no_constant)
+        value = json.loads(
+            text, object_pairs_hook=_no_duplicates, parse_int=_whole_number, parse_float=_number,
+            parse_constant=_no_constant,
+        )  # fmt: skip
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the configuration is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise DecodeError(f"the configuration is a JSON {type(value).__name__}", "an object is wanted")
+    if "\\u" in text:
+        _refuse_halves(value)
     return value
 
 
@@ -87,13 +96,14 @@ def parse_netconf(raw: Mapping[str, Any], stdin: bytes, forgiving: bool = False)
             raise
 
     nothing: Mapping[str, Any] = {}
+    name = read(lambda: _name(raw.get("name")), "")
     return NetConf(
         version=read(lambda: parse_version(raw.get("cniVersion")), NEWEST),
-        name=read(lambda: _name(raw.get("name")), ""),
+        name=name,
         type=str(raw.get("type", "")),
         raw=raw,
         stdin=stdin,
-        ipam=read(lambda: _ipam(raw), nothing),
+        ipam=read(lambda: _ipam(raw), nothing) if name else nothing,
         dns=read(lambda: _map(raw, "dns"), nothing),
         runtime=read(lambda: _map(raw, "runtimeConfig"), nothing),
         args=read(lambda: _map(_map(raw, "args"), "cni", "args."), nothing),
@@ -123,13 +133,17 @@ def valid_attachments(raw: Mapping[str, Any]) -> frozenset[tuple[str, str]] | No
 def _name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ConfigError("name", f"{value!r} is not a network name", "a letter or digit, and then also . _ -")
+    if len(value) > MAX_NAME:
+        raise ConfigError("name", f"the network's name has {len(value)} characters", f"at most {MAX_NAME} fit")
     return value
 
 
 def _ipam(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     ipam = _map(raw, "ipam")
     if ipam:
-        parse_plugin_type(ipam.get("type"), "ipam.type")
+        plugin = parse_plugin_type(ipam.get("type"), "ipam.type")
+        if plugin == raw.get("type"):  # it would wait for itself
+            raise ConfigError("ipam.type", f"{plugin} gives no addresses", "name an IPAM plugin, such as host-local")
     return ipam
 
 
@@ -153,9 +167,11 @@ def _map(table: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, A
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
-        names = [key for key, _value in pairs]
-        twice = next(key for key in names if names.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        seen: set[str] = set()
+        for key, _value in pairs:
+            if key in seen:
+                raise ValueError(f"the key {key!r} is there twice")
+            seen.add(key)
     return table
 
 
@@ -163,6 +179,20 @@ def _whole_number(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number has {len(digits)} digits, at most {MAX_DIGITS} are read")
     return int(digits)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} is more than any number")
+    return number
+
+
+def _refuse_halves(value: object) -> None:
+    """JSON can write half of a pair of surrogates (RFC 8259, 8.2). It is no character: no database takes it."""
+    half = _HALF.search(json.dumps(value, ensure_ascii=False))
+    if half:
+        raise DecodeError(f"the configuration is not UTF-8: \\u{ord(half[0]):x} is half of a character")
 
 
 def _no_constant(word: str) -> None:
