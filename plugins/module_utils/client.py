@@ -111,7 +111,7 @@ def _parse(data: bytes) -> "tuple[int, bytes, bytes]":
 
 def _send(pipe: "_socket.socket", call: bytes, netns: bytes) -> None:
     try:
-        fd = posix.open(netns, posix.O_RDONLY | posix.O_CLOEXEC) if netns else -1
+        fd = posix.open(netns, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC) if netns else -1
     except (OSError, ValueError):
         fd = -1
     if fd < 0:

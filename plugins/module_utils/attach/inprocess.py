@@ -47,10 +47,10 @@ def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes, hangs: bo
 
 
 def open_netns(env: Mapping[str, str]) -> int | None:
-    """A descriptor of the container's namespace, None if it is not there."""
+    """A descriptor of the container's namespace, None if it is not there. Of a pipe nobody waits for a writer."""
     path = env.get("CNI_NETNS")
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path else None
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) if path else None
     except (OSError, ValueError):
         return None
 
