@@ -16,6 +16,9 @@ from typing import Any
 from ..errors import INTERNAL, PodnetError
 from .versions import NEWEST, SUPPORTED
 
+MAX_CHARS = 1000
+"""Of a text in an error. It may repeat a value of any length, and begins with what tells of it."""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -47,10 +50,16 @@ def failure(error: PodnetError, version: object = None) -> Reply:
     """Exit status 1 and the error's JSON: the message names what is wrong, `details` the way out."""
     spoken = version if version in SUPPORTED else NEWEST
     details = "; ".join(text for text in (error.hint, getattr(error, "details", "")) if text)
-    document = {"cniVersion": spoken, "code": error.code, "msg": str(error.message)}
+    document = {"cniVersion": spoken, "code": error.code, "msg": _short(str(error.message))}
     if details:
-        document["details"] = details
-    return Reply(1, encode(document), f"{error}\n".encode(errors="replace"))
+        document["details"] = _short(details)
+    return Reply(1, encode(document), f"{_short(str(error))}\n".encode())
+
+
+def _short(text: str) -> str:
+    """The text as any JSON parser takes it, cut where it is too long."""
+    whole = text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + " …"
+    return whole.encode(errors="replace").decode()
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
