@@ -14,7 +14,7 @@ from typing import Any
 
 from ..cni.config import NetConf, decode, parse_netconf
 from ..cni.reply import Reply, failure, success
-from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request, parse_request
+from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Impossible, Request, parse_request
 from ..cni.versions import NEWEST, SUPPORTED
 from ..errors import INTERNAL, DecodeError, InvalidEnvironment, PodnetError
 from . import check, ovs
@@ -26,6 +26,9 @@ SECONDS = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5
 
 SLOW_SECONDS = 0.5
 """From then on a call's line in the log says where its time went."""
+
+LOG_CHARS = 64
+"""Of a word in the log, whatever a caller says."""
 
 TURN_SECONDS = 15.0
 """How long a call waits for another one of the same attachment."""
@@ -90,6 +93,10 @@ def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | Non
             with _turn(call) as (fd, waited):
                 steps.done("turn")
                 reply = _VERBS[request.verb](replace(call, turn_fd=fd, waited=waited))
+    except Impossible as error:
+        done = env.get("CNI_COMMAND") == DEL
+        code = 0 if done else error.code
+        reply = success() if done else failure(error, version)
     except PodnetError as error:
         code = error.code
         reply = failure(error, version)
@@ -129,7 +136,7 @@ def _log_line(
         env.get("CNI_COMMAND", "-"), env.get("CNI_CONTAINERID", "-")[:13], env.get("CNI_IFNAME", "-"),
         conf.name if conf else "-", f"code={reply.code}", _ms(seconds),
     ]  # fmt: skip
-    line = " ".join(repr(part)[1:-1] if part else "-" for part in parts)
+    line = " ".join(repr(part[:LOG_CHARS])[1:-1] if part else "-" for part in parts)
     if seconds < SLOW_SECONDS:
         return line
     slowest = sorted(steps.items(), key=lambda item: -item[1])

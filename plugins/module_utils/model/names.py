@@ -33,9 +33,9 @@ def parse_ifname(value: object, path: str) -> str:
     """An interface name that the kernel takes (net/core/dev.c, dev_valid_name). Raises ConfigError."""
     if not isinstance(value, str) or not value:
         raise ConfigError(path, f"an interface name is a word, not {value!r}"[:200], "like eth0 or br-pod")
-    length = len(value.encode())
+    length = len(value.encode(errors="replace"))
     if length > IFNAME_BYTES:
-        raise ConfigError(path, f"the interface name {value!r} has {length} bytes", f"at most {IFNAME_BYTES} fit")
+        raise ConfigError(path, f"the interface name {value[:40]!r} has {length} bytes", f"at most {IFNAME_BYTES} fit")
     if value in (".", "..") or any(sign in "/:%" or sign.isspace() or not sign.isprintable() for sign in value):
         raise ConfigError(
             path, f"{value!r} cannot be an interface name", "no space, slash, colon or %, and not . or .."
