@@ -10,12 +10,11 @@ import ipaddress
 from ..cni.result import Result, parse_result
 from ..errors import INVALID_CONFIG, ConfigError, OvsdbError, PodnetError
 from ..kernel import pod, qdisc
-from ..kernel.fastpath import PodSpace
 from ..model.port import ETHERTYPES, TUNNEL, Bandwidth
 from ..vswitch.attachments import Attachment
 from . import lease as ipam, spoof
 from .call import Call
-from .common import open_netns
+from .common import open_space
 from .wish import Wish, host_name, load_node, parse_wish
 
 
@@ -30,9 +29,8 @@ def check(call: Call) -> None:
     )
     if index is None:
         raise ConfigError("prevResult.interfaces", f"{request.ifname} of the container is not among them")
-    netns_fd = open_netns(call)
     host = host_name(request.container_id, request.ifname)
-    with PodSpace(netns_fd) as space:
+    with open_space(call) as space:
         _check_link(space.observe(request.ifname), previous, index)
     if not pod.exists(host):
         raise _differs(f"the host's end {host} is gone")

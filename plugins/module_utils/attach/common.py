@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import TRY_AGAIN, NetnsError, PodnetError, RefusedError
+from ..kernel.fastpath import PodSpace
 from ..kernel.netns import is_own
 from ..model.paths import OVSDB
 from .call import Call
@@ -24,6 +25,15 @@ def open_netns(call: Call) -> int:
             "a pod of the host's network has no CNI",
         )
     return call.netns_fd
+
+
+def open_space(call: Call) -> PodSpace:
+    """The pod's namespace, to work in. Raises NetnsError that names what CNI_NETNS is."""
+    netns_fd = open_netns(call)
+    try:
+        return PodSpace(netns_fd)
+    except NetnsError as error:
+        raise NetnsError(f"CNI_NETNS {call.request.netns!r}: {error.message}", error.hint) from error
 
 
 def taken(ifname: str, just_now: bool = False) -> PodnetError:

@@ -26,7 +26,7 @@ from ..vswitch.jsonrpc import TimedOut
 from ..vswitch.podport import PodPort
 from . import lease as ipam, owed, spoof
 from .call import ANSWER_SECONDS, Call, Means
-from .common import attempt, known_endpoint, open_netns, taken
+from .common import attempt, known_endpoint, open_space, taken
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
 
 TYPE = "podnet-ovs"
@@ -68,7 +68,7 @@ def add(call: Call) -> dict[str, Any]:
         request = call.request
         wish = parse_wish(call.conf, request, node)
         refuse_closed(wish, request, node)
-        space = stack.enter_context(fastpath.PodSpace(open_netns(call)))
+        space = stack.enter_context(open_space(call))
         _refuse_taken(call, space)
         call.steps.done("configuration")
         undo = Undo()
