@@ -112,10 +112,12 @@ def _file(path: object, node: Node) -> dict[str, Any]:
     try:
         # Of a pipe nobody waits for a writer; a link may lead to any file of the node's.
         fd = os.open(str(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as file:
+        try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise ConfigError(key, f"{path} is not a regular file")
-            content = file.read(FILE_BYTES + 1)
+            content = os.read(fd, FILE_BYTES + 1)
+        finally:
+            os.close(fd)
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise ConfigError(key, f"{path} cannot be read: {reason}", "leave the key away, or mend the file") from error
