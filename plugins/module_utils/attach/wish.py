@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -178,9 +179,28 @@ def _refuse_requests(conf: NetConf, request: Request) -> None:
             raise ConfigError(place, "the configuration does not declare it", f'"capabilities": {{"{key}": true}}')
         if key in ("ips", "ipRanges") and not conf.ipam:
             raise ConfigError(place, "it is for an IPAM plugin, and none is named", "name one in ipam")
+    _refuse_addresses(conf.runtime)
     for place, args in (("args.cni.ovnPort", conf.args), ("CNI_ARGS OvnPort", request.args)):
         if _folded(args, "ovnport") not in _ASKS_NOTHING:
             raise UnsupportedField(place, "ports of OVN are not made here", "leave it away")
+
+
+def _refuse_addresses(runtime: Mapping[str, Any]) -> None:
+    """What an IPAM plugin gets to read is of the shape that the conventions give it (CNI conventions, "ips")."""
+    ips, ranges = runtime.get("ips") or [], runtime.get("ipRanges") or []
+    for place, given in (("runtimeConfig.ips", ips), ("runtimeConfig.ipRanges", ranges)):
+        if not isinstance(given, list):
+            raise ConfigError(place, f"a list is wanted, not {given!r}"[:200])
+    for index, address in enumerate(ips):
+        try:
+            ipaddress.ip_interface(address if isinstance(address, str) else "")
+        except ValueError:
+            place = f"runtimeConfig.ips[{index}]"
+            raise ConfigError(place, f"{address!r} is not an address"[:200], "like 10.0.0.7/24 or fd00::7/64") from None
+    for index, entries in enumerate(ranges):
+        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+            hint = 'like [[{"subnet": "10.0.0.0/24"}]]'
+            raise ConfigError(f"runtimeConfig.ipRanges[{index}]", "a list of ranges is wanted", hint)
 
 
 def _bridge(raw: Mapping[str, Any], node: Node) -> str:
