@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from ..errors import ConfigError
 
@@ -58,7 +59,10 @@ class VlanSet:
 
         Raises ConfigError that names the place of the bad part.
         """
-        return cls(_merged(_spans(value, path)))
+        spans = list(islice(_spans(value, path), HIGHEST + 1))
+        if len(spans) > HIGHEST:
+            raise ConfigError(path, f"there are more than {HIGHEST} entries", "write ranges, like 20-30")
+        return cls(_merged(spans))
 
     @classmethod
     def union(cls, sets: Iterable[VlanSet]) -> VlanSet:
