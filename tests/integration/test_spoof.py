@@ -9,6 +9,7 @@ kernel (test_vm.py).
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -197,7 +198,7 @@ def test_flows_come_back_after_the_switch_was_killed(
         cni.delete(node, conf, container, f"p{number}")
 
 
-def test_restore_puts_right_what_is_wrong_and_nothing_else(node: Light) -> None:
+def test_restore_puts_right_what_is_wrong_and_nothing_else(node: Light, request: pytest.FixtureRequest) -> None:
     """Flows that are missing, those of a port that is gone, and of a number that is another's; others' flows stay."""
     conf = checked(*OWN_ADDRESSES)
     cni.add(node, conf)
@@ -213,11 +214,31 @@ def test_restore_puts_right_what_is_wrong_and_nothing_else(node: Light) -> None:
     ):
         node.sh(script)
         assert flows(node) != before, script
-        assert "spoof checks" in node.run(*RESTORE).stdout
+        printed = node.run(*RESTORE).stdout
+        if "in-process" in request.node.name:  # an agent may have come first
+            assert "spoof checks" in printed
         assert flows(node) == before, script
     printed = node.run("ovs-ofctl", "dump-flows", cni.BRIDGE, "cookie=0x5/-1").stdout
     assert "in_port=4242" in printed
     node.run("ovs-ofctl", "del-flows", cni.BRIDGE, "cookie=0x5/-1")
+    cni.delete(node, conf)
+
+
+def test_a_port_that_a_call_is_at_work_on_gets_its_flows_soon_after(
+    node: Light, request: pytest.FixtureRequest
+) -> None:  # fmt: skip
+    if "in-process" in request.node.name:
+        pytest.skip("it is the agent that looks again")
+    conf = checked(*OWN_ADDRESSES)
+    cni.add(node, conf)
+    before = flows(node)
+    turn = hashlib.sha256(b"c1/eth0").hexdigest()[:3]
+    held = node.popen("flock", f"/run/podnet/turns/{turn}", "sleep", str(RESTORED_SECONDS * PATIENCE))
+    until(lambda: node.run("flock", "-n", f"/run/podnet/turns/{turn}", "true", check=False).returncode, 5, "the turn")
+    node.ovs.kill("ovs-vswitchd")
+    node.ovs.start("ovs-vswitchd")
+    assert held.wait(timeout=30) == 0 and flows(node) == []
+    until(lambda: flows(node) == before, RESTORED_SECONDS * PATIENCE, "the flows")
     cni.delete(node, conf)
 
 
@@ -251,7 +272,7 @@ def test_a_later_port_with_the_same_number_is_free(node: Light, site: tuple[Ligh
 
 
 def test_flows_that_could_not_go_go_later(node: Light, request: pytest.FixtureRequest) -> None:
-    """ovs-vswitchd takes none while a DEL needs it; the DEL waits little, and does not fail."""
+    """ovs-vswitchd takes none while a DEL needs it; the DEL does not wait for long, and does not fail."""
     conf = checked(*OWN_ADDRESSES)
     cni.add(node, conf)
     node.ovs.freeze("ovs-vswitchd")
@@ -259,7 +280,7 @@ def test_flows_that_could_not_go_go_later(node: Light, request: pytest.FixtureRe
         answer = cni.call(node, "DEL", conf)
     finally:
         node.ovs.thaw("ovs-vswitchd")
-    assert answer.code == 0 and answer.seconds < 3 * PATIENCE
+    assert answer.code == 0 and answer.seconds < 5 * PATIENCE
     if "in-process" in request.node.name:
         valid: cni.Json = {"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}
         until(lambda: not cni.call(node, "GC", {**conf, **valid}, "", "", env={"CNI_IFNAME": ""}).code, 10, "GC")

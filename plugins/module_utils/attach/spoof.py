@@ -15,9 +15,7 @@ from ..vswitch.fastpath import Switch
 from .turns import try_turn
 
 SECONDS = 3.0
-"""How long ovs-vswitchd may take to take flows."""
-REMOVE_SECONDS = 1.0
-"""How long it may take to let them go."""
+"""How long ovs-vswitchd may take to take flows, or to let them go."""
 waiting = threading.Event()
 """Set when flows could not be taken away, and when `restore` has left a port to a call that is at work on it."""
 
@@ -41,7 +39,7 @@ def guard(bridge: str, port: str, ofport: int, mac: str, addresses: Sequence[str
 def unguard(bridge: str, port: str) -> None:
     """Takes a port's flows away. Raises OvsdbError, DeadlineExceeded."""
     try:
-        flows.install(bridge, port, [], REMOVE_SECONDS)
+        flows.install(bridge, port, [], SECONDS)
     except PodnetError:
         waiting.set()
         raise
