@@ -22,8 +22,13 @@ def pulse() -> tuple[str, int] | None:
         return None
 
 
+def is_there(now: tuple[str, int] | None) -> bool:
+    """Whether it may be heard from again: it has neither ended nor been stopped."""
+    return now is not None and now[0] not in _STOPPED
+
+
 def is_at_work(before: tuple[str, int] | None, now: tuple[str, int] | None) -> bool:
     """Whether it has done something between two pulses, or waits for the kernel."""
-    if before is None or now is None or now[0] in _STOPPED:
+    if before is None or now is None or not is_there(now):
         return False
     return now[1] > before[1] or now[0] == _IN_THE_KERNEL

@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import DeadlineExceeded, OvsdbError, OvsdbUnavailable
 from ..model.ownership import KEY_OWNER, OWNER_OVS, Mark
 from .attachments import Attachment
-from .daemon import is_at_work, pulse
+from .daemon import is_at_work, is_there, pulse
 from .jsonrpc import START, Connection, Duplicate, TimedOut
 from .podport import EMPTY, SCHEMA, WAKE, PodPort, carries, removal
 from .replica import Link, Port, Replica
@@ -307,7 +307,7 @@ class Switch:
 
     def _opened(self, name: str, deadline: float) -> Link:
         """What ovs-vswitchd says of the interface. That it cannot open a link counts when the link has been there for
-        a while: it looks again when it hears of it.
+        a while: it looks again when it hears of it. And not if it has ended since, or stands still.
         """
         links = self._replica.links
 
@@ -325,7 +325,7 @@ class Switch:
                 raise OvsdbError(f"interface {name} is not in the Open vSwitch database any more")
             waits += 1
             last, before = before, pulse()
-            if said() and (waits == _MOST_WAITS or not is_at_work(last, before)):
+            if said() and is_there(before) and (waits == _MOST_WAITS or not is_at_work(last, before)):
                 break
             if time.monotonic() >= deadline or not (is_at_work(last, before) or self._has_moved()):
                 raise DeadlineExceeded(f"waited in vain for ovs-vswitchd to open {name}", _SWITCH)
