@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,27 @@ cat > /dev/null
 sleep 0.2
 readlink /proc/$$/fd/* >> /run/held
 [ "$CNI_COMMAND" != ADD ] || echo '{"ips": [{"address": "10.10.0.9/16"}]}'
+"""
+
+
+SETTLE = """
+import sys
+sys.path.insert(0, "/opt/podnet/current/lib")
+from podnet.errors import PodnetError
+from podnet.model.ownership import OWNER_OVS, Mark
+from podnet.vswitch.fastpath import open_switch
+from podnet.vswitch.podport import PodPort
+port = PodPort("pnnolink", "br-pod", {"tag": 100, "vlan_mode": "access"}, Mark(OWNER_OVS, "c9", "eth0", "green"))
+with open_switch("unix:/run/openvswitch/db.sock", 5.0, port.name) as switch:
+    switch.begin(port)
+    switch.inserted(port)
+    print("made", flush=True)
+    sys.stdin.readline()
+    try:
+        switch.settle(port, 4.0)
+    except PodnetError as error:
+        print(error.code, error.message, flush=True)
+    switch.abandon(port)
 """
 
 
@@ -142,6 +164,30 @@ def test_what_a_call_starts_holds_nothing_of_the_others(machine: Light, agent: R
     held = set(machine.run("cat", "/run/held").stdout.split())
     own = ("pipe:", "/opt/cni/bin/spy", "/run/held", "/run/podnet/turns/")
     assert held and not [name for name in held if not name.startswith(own)], held
+
+
+@pytest.mark.parametrize(
+    ("what", "answer"),
+    [("works", b"999 ovs-vswitchd cannot use"), ("ends", b"11 waited"), ("stands still", b"11 waited")],
+)
+def test_what_a_switch_said_of_a_link_counts_while_it_works(machine: Light, what: str, answer: bytes) -> None:
+    """That it has not found it is an error; if it has ended since, or hangs, the call is tried again."""
+    call = machine.popen("/usr/bin/python3", "-IS", "-c", SETTLE, stdin=subprocess.PIPE)
+    assert call.stdout is not None and call.stdout.readline() == b"made\n"
+    error = ("get", "Interface", "pnnolink", "error")
+    until(lambda: "No such device" in machine.ovs.vsctl("--no-wait", *error).stdout, 5, "its word")
+    try:
+        if what == "ends":
+            machine.ovs.kill("ovs-vswitchd")
+        elif what == "stands still":
+            machine.ovs.freeze("ovs-vswitchd")
+        output = call.communicate(b"\n", timeout=20)[0]
+    finally:
+        if what == "ends":
+            machine.ovs.start("ovs-vswitchd")
+        elif what == "stands still":
+            machine.ovs.thaw("ovs-vswitchd")
+    assert output.startswith(answer), output
 
 
 def sent(machine: Light, data: bytes) -> socket.socket:

@@ -197,7 +197,11 @@ def test_a_commit_that_lands_late_leaves_nothing(node: Light, endpoint: str, way
     for connection in late:
         connection.drain(5)
         connection.close()
-    for table in ("Port", "Interface", "QoS", "Queue"):
-        words = ("--bare", "--columns=_uuid", "find", table, "external_ids:podnet_container_id=c7")
-        until(lambda words=words: not node.ovs.vsctl(*words).stdout, 3, f"the end of its {table}")
+    tables = ("Port", "Interface", "QoS", "Queue")
+    where = "external_ids:podnet_container_id=c7"
+
+    def left() -> str:
+        return "".join(node.ovs.vsctl("--bare", "--columns=_uuid", "find", table, where).stdout for table in tables)
+
+    until(lambda: not left(), 3, "the end of its port")
     shared.close()
