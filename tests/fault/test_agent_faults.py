@@ -107,7 +107,7 @@ def test_an_agent_that_hangs_is_bypassed(machine: Light, agent: Resident) -> Non
     assert time.monotonic() - began < client.BEGIN_SECONDS, "and after that it serves again"
 
 
-@pytest.mark.parametrize("seconds", [1.0, 3.2])
+@pytest.mark.parametrize("seconds", [pytest.param(1.0, marks=pytest.mark.full), 3.2])
 def test_a_call_that_the_agent_and_its_client_serve_is_tried_again(
     machine: Light, agent: Resident, seconds: float
 ) -> None:  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_call_that_the_agent_and_its_client_serve_is_tried_again(
     cni.delete(machine, conf)
 
 
-@pytest.mark.parametrize("pause", [1.0, 2.0])
+@pytest.mark.parametrize("pause", [pytest.param(1.0, marks=pytest.mark.full), 2.0])
 def test_an_agent_that_stood_still_for_a_while_fails_no_call(machine: Light, agent: Resident, pause: float) -> None:
     """One that comes back after it may begin with the call, but before its client gave up, says so."""
     agent.freeze()

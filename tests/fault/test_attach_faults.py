@@ -201,7 +201,7 @@ def attach_and_detach(node: Light, worker: int, total: int, story: Story) -> Non
             raise AssertionError(f"seed {SEED}: DEL of {container} fails for ever")
 
 
-@pytest.fixture(params=["agent", "in-process"])
+@pytest.fixture(params=["agent", pytest.param("in-process", marks=pytest.mark.full)])
 def way(request: pytest.FixtureRequest) -> str:
     """By whom calls are served."""
     return str(request.param)
@@ -215,7 +215,7 @@ def test_whatever_fails_at_a_random_moment(
     node: Light, agent: Resident, way: str, request: pytest.FixtureRequest, record_property: Any
 ) -> None:
     full = request.config.getoption("--full")
-    total = (1000 if way == "agent" else 200) if full else (42 if way == "agent" else 6)
+    total = (1000 if way == "agent" else 200) if full else 42
     story = Story()
     if way == "agent":
         agent.start()

@@ -36,7 +36,7 @@ shared = SharedSwitch()
 print("ready", flush=True)
 while True:
     with shared.open("unix:/run/openvswitch/db.sock", 5.0) as switch:
-        gone = sweep(switch)
+        gone = sweep(switch, switch.attachments())
         put = restore(switch)
     if gone or put:
         print("took", *gone, "put", put, flush=True)
@@ -159,7 +159,7 @@ def sweeping(node: Light) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.holds(PROMISE)
-@pytest.mark.parametrize("way", ["agent", "in-process"])
+@pytest.mark.parametrize("way", ["agent", pytest.param("in-process", marks=pytest.mark.full)])
 def test_a_port_that_is_being_made_is_never_taken(node: Light, way: str, request: pytest.FixtureRequest) -> None:
     """Nor are its flows: what looks after them may have seen the bridge before they were there."""
     rounds = 40 if request.config.getoption("--full") else 2

@@ -88,7 +88,7 @@ def test_a_port_takes_the_place_of_a_dead_one_of_its_name(node: Light, endpoint:
 @pytest.mark.parametrize("order", ["deleted first", "inserted first"])
 def test_two_rows_of_one_name_in_one_change(order: str) -> None:
     replica = Replica()
-    marks = ["map", [["podnet_container_id", "c1"], ["podnet_ifname", "eth0"]]]
+    marks = ["map", [["podnet_owner", OWNER_OVS], ["podnet_container_id", "c1"], ["podnet_ifname", "eth0"]]]
     row = {"name": "pn1", "external_ids": marks}
     replica.update({"Port": {"old": {"initial": row}}, "Interface": {"o": {"initial": {**row, "ofport": 5}}}})
     for table, old, new in (("Port", "old", "new"), ("Interface", "o", "n")):
