@@ -3,19 +3,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What users of other plugins suffered, each once: the reports that have no test elsewhere.
 
-    ovs-cni #106                    an empty CNI_NETNS after a reboot
-    ovs-cni #109 #220 #304          dead ports pile up, on whichever bridge
-    antrea #276 #4122               dead ports stay after a restart of the agent
-    ovs-cni #258 #259 #276          failed ADDs leave ports, and DEL then loops
-    ovs-cni #19 #205 #206           MAC addresses twice, or multicast
-    ovs-cni #96 #97                 trunks of ids and ranges
-    ovs-cni #119 #131               an unclear error without the database
-    ovs-cni #137; plugins #463      a neighbour keeps the old MAC address
-    antrea #5788                    an address is free before its port is gone
-    antrea #5846 #7557 #7746        several bridges
-    antrea #5693                    no addresses at all
-    cni #1086 #1091 #1101 #1103     both names of the list for GC
-    cni #1121                       an IPAM plugin that returns interfaces
+ovs-cni #106                    an empty CNI_NETNS after a reboot
+ovs-cni #109 #220 #304          dead ports pile up, on whichever bridge
+antrea #276 #4122               dead ports stay after a restart of the agent
+ovs-cni #258 #259 #276          failed ADDs leave ports, and DEL then loops
+ovs-cni #19 #205 #206           MAC addresses twice, or multicast
+ovs-cni #96 #97                 trunks of ids and ranges
+ovs-cni #119 #131               an unclear error without the database
+ovs-cni #137; plugins #463      a neighbour keeps the old MAC address
+antrea #5788                    an address is free before its port is gone
+antrea #5846 #7557 #7746        several bridges
+antrea #5693                    no addresses at all
+cni #1086 #1091 #1101 #1103     both names of the list for GC
+cni #1121                       an IPAM plugin that returns interfaces
 """
 
 from __future__ import annotations
