@@ -16,6 +16,8 @@ description:
     measures from inside what the probe of another node answers.
   - The probes have addresses of their own, from C(198.18.0.0/15) (RFC 2544) and C(fd70:6f64:6e65:7400::/64), so that no
     address of the networks' pools is taken.
+  - A network whose pods only have tagged frames (a trunk without C(untagged), native-tagged, a tunnel with C(cvlans))
+    is attached, but not measured. A row of the check C(not-probed) says so.
   - The role P(podnet.ovs.verify#role) uses it. It leaves nothing behind if V(detached) is run in the end.
 options:
   state:
@@ -103,7 +105,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rows:
-  description: One for each network and check.
+  description:
+    - One for each network and check.
+    - That of the check C(not-probed) has RV(rows[].ok=true), and the reason in RV(rows[].detail).
   returned: success
   type: list
   elements: dict
@@ -129,6 +133,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.ansible_glue import fai
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import PodnetError
 from ansible_collections.podnet.ovs.plugins.module_utils.kernel import netns, reach
 from ansible_collections.podnet.ovs.plugins.module_utils.model.paths import CNI_BIN
+from ansible_collections.podnet.ovs.plugins.module_utils.model.port import parse_port
 
 IFNAME = "probe0"
 IPV4 = ipaddress.IPv4Network("198.18.0.0/15")
@@ -136,6 +141,8 @@ IPV6 = ipaddress.IPv6Network("fd70:6f64:6e65:7400::/64")
 DEFAULT_MTU = 1500
 CALL_SECONDS = 60.0
 SILENCE_SECONDS = 1.0
+NOT_PROBED = "not-probed"
+"""The check of a network whose pods only have tagged frames. Not every kernel has VLAN interfaces to answer those."""
 
 Row = dict[str, Any]
 
@@ -154,7 +161,8 @@ class Probe:
         self.config: dict[str, Any] = {"cniVersion": listed["cniVersion"], "name": listed["name"], **plugin}
         self.network: str = listed["name"]
         self.namespace: str = nad["metadata"]["namespace"]
-        self.vlan: int | None = plugin.get("vlan")
+        self.port = parse_port(plugin)
+        self.vlan = self.port.tag or None
         self.mtu: int = plugin.get("mtu") or DEFAULT_MTU
         self.name = f"podnet-probe-{number}"
         self.path = f"/run/netns/{self.name}"
@@ -209,6 +217,11 @@ class Probe:
         return []
 
 
+def not_probed(probe: Probe) -> Row:
+    """Why there is no measurement. It is no failure: the network is as it was declared."""
+    return row(probe.network, NOT_PROBED, True, f"{probe.port.words()} passes no untagged frames, which a probe speaks")
+
+
 def detach(module: AnsibleModule, probe: Probe) -> list[Row]:
     """Removes a probe. Only what fails is a row."""
     error = probe.call("DEL", module.params["bin_dir"])
@@ -227,7 +240,11 @@ def attach(module: AnsibleModule, probe: Probe) -> list[Row]:
     error = probe.call("ADD", module.params["bin_dir"])
     milliseconds = (time.monotonic() - began) * 1000
     attached = row(probe.network, "attach", not error, error or f"{milliseconds:.0f} ms")
-    return [attached, *([] if error else probe.inside(probe.configure, CALL_SECONDS, "addresses"))]
+    if error:
+        return [attached]
+    if not probe.port.plain:
+        return [attached, not_probed(probe)]
+    return [attached, *probe.inside(probe.configure, CALL_SECONDS, "addresses")]
 
 
 def measure(probe: Probe, peer: Probe, others: list[Probe], seconds: float) -> Iterator[Row]:
@@ -264,7 +281,7 @@ def measured(params: dict[str, Any], probes: list[Probe], peers: list[Probe]) ->
     by_network = {peer.network: peer for peer in peers if peer.network in params["peer_networks"]}
     for probe in probes:
         peer = by_network.get(probe.network)
-        if peer is None:
+        if peer is None or not (probe.port.plain and peer.port.plain):
             continue
         # untagged frames get their VLAN from the site's switch, which may well be another network's
         others = [it for it in by_network.values() if None not in (probe.vlan, it.vlan) and probe.vlan != it.vlan]

@@ -40,6 +40,7 @@ VARIABLES = {
             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.10.0.0/24"}]]},
         },
         {"name": "tenant-b", "bridge": "br-pod", "vlan": 200, "mtu": 1400, "namespaces": ["team-b"]},
+        {"name": "tenant-c", "bridge": "br-pod", "trunk": "300"},
     ],
 }
 
@@ -131,7 +132,7 @@ def test_preflight_says_what_is_missing_and_blocks_the_nic_in_use(site: Site) ->
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"podnet_host_networks": [{"name": "c", "bridge": "br-pd", "vlan": 300}]}, r"networks\[2\]\.bridge.*br-pd"),
+        ({"podnet_host_networks": [{"name": "c", "bridge": "br-pd", "vlan": 300}]}, r"networks\[3\]\.bridge.*br-pd"),
         (
             {"podnet_host_bridges": [{"name": "br-pod", "uplinks": [{"name": "eth0"}]}]},
             r"uplink eth0 +it carries the address 10\.99\.0\.1",
@@ -178,7 +179,9 @@ def test_site_changes_what_check_mode_named(site: Site, predicted: frozenset[tup
     run = site.good("site")
     assert run.objects == predicted
     nads = site.folder / "podnet-nads" / "default"
-    assert sorted(path.name for path in nads.iterdir()) == ["default-tenant-a.yml", "team-b-tenant-b.yml"]
+    assert sorted(path.name for path in nads.iterdir()) == [
+        "default-tenant-a.yml", "default-tenant-c.yml", "team-b-tenant-b.yml",
+    ]  # fmt: skip
 
 
 @pytest.mark.holds("`site` twice over SSH")
@@ -205,9 +208,12 @@ def test_verify_names_what_passed(site: Site) -> None:
         passed = f"attach icmp tcp udp {size}-bytes icmp6 tcp6 udp6 {size}-bytes6 isolation"
         assert re.search(rf"n1 +{network} +to n2 +{passed}\"", text), text
         assert re.search(rf"n2 +{network} +to n1 +{passed}\"", text), text
-    for node in site.nodes:
-        assert node.run("ip", "netns").stdout == ""
-        assert "pn" not in node.run("ovs-vsctl", "list-ports", "br-pod").stdout.split()
+    apart = "attach NOT PROBED: a trunk port of VLANs 300 passes no untagged frames, which a probe speaks"
+    for node, peer in (("n1", "n2"), ("n2", "n1")):
+        assert re.search(rf"{node} +tenant-c +to {peer} +{apart}\"", text), text
+    for machine in site.nodes:
+        assert machine.run("ip", "netns").stdout == ""
+        assert "pn" not in machine.run("ovs-vsctl", "list-ports", "br-pod").stdout.split()
 
 
 def test_the_agent_serves_its_metrics_and_the_plugin_a_peer_s_name(site: Site) -> None:

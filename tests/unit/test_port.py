@@ -74,6 +74,25 @@ def test_a_port_of_each_mode(
     assert (str(port.vlans), port.untagged, port.words()) == (vlans, untagged, words)
 
 
+@pytest.mark.parametrize(
+    ("table", "plain"),
+    [
+        ({"vlan": 100}, True),
+        ({"untagged": True}, True),
+        ({"trunk": "100"}, False),
+        ({"trunk": "100", "untagged": True}, True),
+        ({"trunk": EVERYTHING}, True),
+        ({**NATIVE, "vlan_mode": "native-untagged"}, True),
+        ({**NATIVE, "vlan_mode": "native-tagged"}, False),
+        ({"vlan": 100, "vlan_mode": "dot1q-tunnel"}, True),
+        ({"vlan": 100, "vlan_mode": "dot1q-tunnel", "cvlans": "5"}, False),
+        ({"vlan": 100, "vlan_mode": "dot1q-tunnel", "cvlans": "5", "untagged": True}, True),
+    ],
+)
+def test_a_port_passes_the_pods_untagged_frames(table: dict[str, Any], plain: bool) -> None:
+    assert parse_port(table).plain == plain
+
+
 def test_the_ethertype_of_a_tunnel_is_written_where_it_is_given() -> None:
     port = parse_port({"vlan": 7, "vlan_mode": "dot1q-tunnel", "qinq_ethertype": "802.1q"})
     assert port.columns()["other_config"] == {"qinq-ethtype": "802.1q"}

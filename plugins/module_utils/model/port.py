@@ -86,6 +86,15 @@ class PortVlans:
             return self.tag == UNTAGGED
         return not self.trunks or UNTAGGED in self.trunks
 
+    @property
+    def plain(self) -> bool:
+        """Whether the pod's own untagged frames pass in both directions."""
+        if self.mode in (ACCESS, NATIVE_UNTAGGED):
+            return True
+        if self.mode == TUNNEL:
+            return not self.cvlans or UNTAGGED in self.cvlans
+        return self.mode == TRUNK and self.untagged
+
     def words(self) -> str:
         """The port in words, for a message: `an access port of VLAN 100`."""
         if self.mode == ACCESS:
