@@ -31,7 +31,7 @@ import sys
 sys.path.insert(0, "/opt/podnet/current/lib")
 from podnet.attach.spoof import restore
 from podnet.attach.stale import sweep
-from podnet.vswitch.fastpath import SharedSwitch
+from podnet.vswitch.shared import SharedSwitch
 shared = SharedSwitch()
 print("ready", flush=True)
 while True:

@@ -18,10 +18,11 @@ import pytest
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import OvsdbUnavailable
 from ansible_collections.podnet.ovs.plugins.module_utils.model.ownership import OWNER_OVS, Mark
 from ansible_collections.podnet.ovs.plugins.module_utils.model.port import Bandwidth
-from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.fastpath import SharedSwitch, open_switch
+from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.fastpath import open_switch
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.jsonrpc import Connection
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.podport import PodPort
 from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.replica import Replica
+from ansible_collections.podnet.ovs.plugins.module_utils.vswitch.shared import SharedSwitch
 from ansible_collections.podnet.ovs.tests.lab.proc import until
 
 if TYPE_CHECKING:

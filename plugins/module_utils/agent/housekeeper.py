@@ -15,7 +15,8 @@ from ..attach.spoof import restore, waiting
 from ..attach.stale import sweep
 from ..errors import PodnetError
 from ..vswitch.daemon import PID_FILE
-from ..vswitch.fastpath import SharedSwitch, Switch
+from ..vswitch.fastpath import Switch
+from ..vswitch.shared import SharedSwitch
 from .metrics import Metrics
 
 SECONDS = 30.0

@@ -28,7 +28,7 @@ from ..cni.reply import Reply, failure
 from ..errors import UNAVAILABLE, ConfigError, PodnetError
 from ..kernel.announce import announce
 from ..version import running_version
-from ..vswitch.fastpath import SharedSwitch
+from ..vswitch.shared import SharedSwitch
 from .housekeeper import Housekeeper
 from .metrics import Metrics
 from .questions import Questions

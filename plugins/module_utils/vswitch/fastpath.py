@@ -11,16 +11,16 @@ it. tests/integration/test_fastpath.py shows that what this writes is what the l
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..errors import DeadlineExceeded, OvsdbError, OvsdbUnavailable
+from ..errors import DeadlineExceeded, OvsdbError
 from ..model.ownership import KEY_OWNER, OWNER_OVS, Mark
 from .attachments import Attachment
 from .daemon import is_at_work, is_there, pulse
-from .jsonrpc import START, Connection, Duplicate, TimedOut
+from .jsonrpc import Connection, Duplicate, TimedOut
+from .lookup import answer, many, questions, select
 from .podport import EMPTY, SCHEMA, WAKE, PodPort, carries, removal
 from .replica import Link, Port, Replica
 
@@ -57,54 +57,6 @@ def open_switch(
             connection.close()
 
 
-class SharedSwitch:
-    """A connection for all calls of a process that stays. It is made anew when the server has ended it."""
-
-    def __init__(self) -> None:
-        self._turn = threading.Lock()
-        self._open: tuple[Connection, Replica] | None = None
-
-    @contextlib.contextmanager
-    def open(self, endpoint: str, seconds: float, _port: str = "") -> Iterator[Switch]:
-        """As `open_switch`."""
-        connection, replica = self._connected(endpoint, seconds)
-        switch = Switch(connection, replica, seconds)
-        try:
-            yield switch
-        finally:
-            switch.close()
-
-    def close(self) -> None:
-        """Ends the connection; the next call makes another one."""
-        with self._turn:
-            held, self._open = self._open, None
-        if held:
-            held[0].close()
-
-    def _connected(self, endpoint: str, seconds: float) -> tuple[Connection, Replica]:
-        deadline = time.monotonic() + seconds
-        if not self._turn.acquire(timeout=seconds):
-            raise OvsdbUnavailable(f"ovsdb-server at {endpoint} does not answer", START)
-        try:
-            if self._open:
-                connection, replica = self._open
-                if connection.endpoint == endpoint and connection.lasts():
-                    return connection, replica
-                connection.close()
-                self._open = None
-            replica = Replica()
-            connection = Connection(endpoint, max(deadline - time.monotonic(), 0.01), replica.update)
-            try:
-                connection.monitor(replica.tables(), deadline)
-            except BaseException:
-                connection.close()
-                raise
-            self._open = connection, replica
-            return connection, replica
-        finally:
-            self._turn.release()
-
-
 class Switch:
     """The ports of pods on a node's bridges. `seconds` is how long the server may take to answer."""
 
@@ -128,16 +80,16 @@ class Switch:
 
     def bridges(self) -> list[str]:
         """The names of all bridges."""
-        (rows,) = self._transact([_select("Bridge", [], ["name"])])
+        (rows,) = self._transact([select("Bridge", [], ["name"])])
         return sorted(row["name"] for row in rows["rows"])
 
     def attachments(self) -> list[Attachment]:
         """All ports of pods, whichever bridge they are on."""
-        return _found(*self._transact(_questions([carries({KEY_OWNER: OWNER_OVS})])))
+        return answer(*self._transact(questions([carries({KEY_OWNER: OWNER_OVS})])))
 
     def attachment(self, name: str) -> Attachment | None:
         """The pod's port of that name."""
-        found = _found(*self._transact(_questions([["name", "==", name]])))
+        found = answer(*self._transact(questions([["name", "==", name]])))
         return found[0] if found else None
 
     def begin(self, port: PodPort) -> None:
@@ -147,7 +99,7 @@ class Switch:
         """
         stale = self._replica.ports.get(port.name)
         before = removal([stale.uuid], [(stale.container_id, stale.ifname)] if stale.limited else []) if stale else []
-        operations = [*before, *port.insert(), WAKE, _select(SCHEMA, [], ["cur_cfg"])]
+        operations = [*before, *port.insert(), WAKE, select(SCHEMA, [], ["cur_cfg"])]
         self._inserted = self._send(operations)
 
     def inserted(self, port: PodPort) -> None:
@@ -215,9 +167,9 @@ class Switch:
 
     def holder_of(self, bridge: str, ofport: int) -> str:
         """The interface that has this OpenFlow number on a bridge, empty if it is free."""
-        (links,) = self._transact([_select("Interface", [["ofport", "==", ofport]], ["_uuid", "name"])])
+        (links,) = self._transact([select("Interface", [["ofport", "==", ofport]], ["_uuid", "name"])])
         for link in links["rows"]:
-            (ports,) = self._transact([_select("Port", [["interfaces", "includes", link["_uuid"]]], ["_uuid"])])
+            (ports,) = self._transact([select("Port", [["interfaces", "includes", link["_uuid"]]], ["_uuid"])])
             for port in ports["rows"]:
                 where = [["name", "==", bridge], ["ports", "includes", port["_uuid"]]]
                 if self.column("Bridge", where, "name") is not None:
@@ -234,7 +186,7 @@ class Switch:
         """Removes pods' shapers that no port has any more, as after `ovs-vsctl del-port`. Raises OvsdbError."""
         ours = [carries({KEY_OWNER: OWNER_OVS})]
         shapers, ports = self._transact([
-            _select("QoS", ours, ["_uuid", "queues"]), _select("Port", [["qos", "!=", EMPTY]], ["qos"]),
+            select("QoS", ours, ["_uuid", "queues"]), select("Port", [["qos", "!=", EMPTY]], ["qos"]),
         ])  # fmt: skip
         used = [row["qos"] for row in ports["rows"]]
         stray = [row for row in shapers["rows"] if row["_uuid"] not in used]
@@ -248,7 +200,7 @@ class Switch:
     def broken(self) -> list[Attachment]:
         """The ports of pods that ovs-vswitchd cannot use."""
         where = [carries({KEY_OWNER: OWNER_OVS}), ["error", "!=", EMPTY]]
-        (rows,) = self._transact([_select("Interface", where, ["name"])])
+        (rows,) = self._transact([select("Interface", where, ["name"])])
         return [item for item in self.attachments() if item.error] if rows["rows"] else []
 
     def suspects(self) -> bool:
@@ -266,15 +218,15 @@ class Switch:
 
         For a node's rescue, which has no time for the library. Raises OvsdbError.
         """
-        (links,) = self._transact([_select("Interface", [["name", "==", nic]], ["_uuid"])])
+        (links,) = self._transact([select("Interface", [["name", "==", nic]], ["_uuid"])])
         for link in links["rows"]:
             where = ["interfaces", "includes", link["_uuid"]]
-            (ports,) = self._transact([_select("Port", [where], ["_uuid", "interfaces"])])
+            (ports,) = self._transact([select("Port", [where], ["_uuid", "interfaces"])])
             for port in ports["rows"]:
                 where = ["ports", "includes", port["_uuid"]]
-                (bridges,) = self._transact([_select("Bridge", [where], ["_uuid", "name"])])
+                (bridges,) = self._transact([select("Bridge", [where], ["_uuid", "name"])])
                 for bridge in bridges["rows"]:
-                    alone = len(_many(port["interfaces"])) == 1
+                    alone = len(many(port["interfaces"])) == 1
                     table, row, column, gone = (
                         ("Bridge", bridge, "ports", port) if alone else ("Port", port, "interfaces", link)
                     )
@@ -287,7 +239,7 @@ class Switch:
     def wait_for_switch(self, seconds: float) -> None:
         """Until ovs-vswitchd has taken a change that is none. Raises DeadlineExceeded if it is not at work."""
         deadline = time.monotonic() + seconds
-        now = _select(SCHEMA, [], ["next_cfg", "cur_cfg"])
+        now = select(SCHEMA, [], ["next_cfg", "cur_cfg"])
         _woken, state = self._transact([WAKE, now])
         wanted, seen = state["rows"][0]["next_cfg"], state["rows"][0]["cur_cfg"]
         while seen < wanted:
@@ -302,7 +254,7 @@ class Switch:
 
     def column(self, table: str, where: list[Any], column: str) -> Any:
         """The value of a column of the first row, as JSON; None without a row."""
-        (found,) = self._transact([_select(table, where, [column])])
+        (found,) = self._transact([select(table, where, [column])])
         return found["rows"][0][column] if found["rows"] else None
 
     def _opened(self, name: str, deadline: float) -> Link:
@@ -352,61 +304,3 @@ class Switch:
 
     def _transact(self, operations: list[Any], longer: float = 0.0) -> list[Any]:
         return self._connection.transact(operations, self._deadline() + longer)
-
-
-def _select(table: str, where: list[Any], columns: list[str]) -> dict[str, Any]:
-    return {"op": "select", "table": table, "where": where, "columns": columns}
-
-
-def _questions(where: list[Any]) -> list[Mapping[str, Any]]:
-    """Ports, their interfaces, and all bridges: what `_found` puts together."""
-    return [
-        _select("Port", where, [
-            "_uuid", "name", "tag", "vlan_mode", "trunks", "cvlans", "protected", "qos", "external_ids", "other_config",
-        ]),
-        _select("Interface", where, ["name", "ofport", "error", "ingress_policing_rate"]),
-        _select("Bridge", [], ["name", "ports"]),
-        _select("QoS", [carries({KEY_OWNER: OWNER_OVS})], ["_uuid", "other_config"]),
-    ]  # fmt: skip
-
-
-def _found(
-    ports: Mapping[str, Any], interfaces: Mapping[str, Any], bridges: Mapping[str, Any], shapers: Mapping[str, Any]
-) -> list[Attachment]:  # fmt: skip
-    links = {row["name"]: row for row in interfaces["rows"]}
-    homes = {uuid: row["name"] for row in bridges["rows"] for _kind, uuid in _many(row["ports"])}
-    rates = {row["_uuid"][1]: int(dict(row["other_config"][1]).get("max-rate", 0)) for row in shapers["rows"]}
-    found = []
-    for row in ports["rows"]:
-        mark = Mark.parse(dict(row["external_ids"][1]))
-        if mark is None:
-            continue
-        link = links.get(row["name"], {})
-        ofport = _one(link.get("ofport", EMPTY))
-        found.append(Attachment(
-            port=row["name"],
-            bridge=homes.get(row["_uuid"][1], ""),
-            mark=mark,
-            tag=_one(row["tag"]),
-            vlan_mode=_one(row["vlan_mode"]) or "",
-            ofport=ofport,
-            error="" if ofport is not None and ofport > 0 else _one(link.get("error", EMPTY)) or "",
-            uuid=row["_uuid"][1],
-            trunks=tuple(_many(row["trunks"])),
-            cvlans=tuple(_many(row["cvlans"])),
-            protected=bool(row["protected"]),
-            ingress_rate=0 if row["qos"] == EMPTY else rates.get(row["qos"][1], 0),
-            egress_rate=int(link.get("ingress_policing_rate", 0)) * 1000,
-            ethertype=dict(row["other_config"][1]).get("qinq-ethtype", ""),
-        ))  # fmt: skip
-    return found
-
-
-def _many(value: Any) -> list[Any]:
-    """A set's members: a set of one is written as that one (RFC 7047, 5.1 "set")."""
-    return list(value[1]) if isinstance(value, list) and value[0] == "set" else [value]
-
-
-def _one(value: Any) -> Any:
-    """The member of a set of at most one, None without."""
-    return None if value == EMPTY else value

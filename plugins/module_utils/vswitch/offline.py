@@ -22,6 +22,7 @@ from typing import Any
 from ..errors import DeadlineExceeded, OvsdbError, OvsdbUnavailable
 from ..model.paths import CONF_DBS, OVSDB, RUN
 from .dbfile import sync_database, whole_length
+from .lookup import many
 
 _SCHEMA = "Open_vSwitch"
 _SECONDS = 10.0
@@ -66,13 +67,13 @@ def marked(db: str, key: str) -> tuple[tuple[str, str, str], ...]:
         ],
     )
     names = {link["_uuid"][1]: str(link["name"]) for link in links}
-    homes = {port[1]: str(row["name"]) for row in rows for port in _many(row["ports"])}
+    homes = {port[1]: str(row["name"]) for row in rows for port in many(row["ports"])}
     values = [(port, dict(port["external_ids"][1]).get(key)) for port in ports]
     return tuple(
         (homes[port["_uuid"][1]], names[link[1]], str(value))
         for port, value in values
         if value is not None
-        for link in _many(port["interfaces"])
+        for link in many(port["interfaces"])
     )
 
 
@@ -86,8 +87,8 @@ def remove_port(db: str, bridge: str, nic: str) -> bool:
         return False
     changes = []
     for port, uuid in _ports(db, bridge):
-        nics = [link for link in _many(port["interfaces"]) if link[1] in _uuids(db, nic)]
-        if nics and len(nics) < len(_many(port["interfaces"])):
+        nics = [link for link in many(port["interfaces"]) if link[1] in _uuids(db, nic)]
+        if nics and len(nics) < len(many(port["interfaces"])):
             changes.append(_mutate("Port", port["_uuid"], "interfaces", nics))
         elif nics or port["name"] == nic:
             changes.append(_mutate("Bridge", uuid, "ports", [port["_uuid"]]))
@@ -114,9 +115,9 @@ def _bridges(db: str) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
         ],
     )
     names = {link["_uuid"][1]: link["name"] for link in links}
-    members = {port["_uuid"][1]: [names[link[1]] for link in _many(port["interfaces"])] for port in ports}
+    members = {port["_uuid"][1]: [names[link[1]] for link in many(port["interfaces"])] for port in ports}
     for row in rows:
-        yield row, [nic for port in _many(row["ports"]) for nic in members[port[1]]]
+        yield row, [nic for port in many(row["ports"]) for nic in members[port[1]]]
 
 
 def _ports(db: str, bridge: str) -> Iterator[tuple[Mapping[str, Any], Any]]:
@@ -129,7 +130,7 @@ def _ports(db: str, bridge: str) -> Iterator[tuple[Mapping[str, Any], Any]]:
         ],
     )
     for row in rows:
-        mine = {port[1] for port in _many(row["ports"])}
+        mine = {port[1] for port in many(row["ports"])}
         yield from ((port, row["_uuid"]) for port in ports if port["_uuid"][1] in mine)
 
 
@@ -261,11 +262,6 @@ def _mutate(table: str, uuid: Any, column: str, members: list[Any]) -> dict[str,
         "where": [["_uuid", "==", uuid]],
         "mutations": [[column, "delete", ["set", members]]],
     }
-
-
-def _many(value: Any) -> list[Any]:
-    """A set's members: a set of one is written as that one (RFC 7047, 5.1 "set")."""
-    return list(value[1]) if value[0] == "set" else [value]
 
 
 def _length(db: str) -> int:
