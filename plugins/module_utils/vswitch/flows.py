@@ -116,14 +116,17 @@ def _neighbour(mac: str, hosts: list[str], known: bool) -> Iterator[str]:
     own = [*hosts, link_local(mac)] if known else []
     sources = [f",ipv6_src={host}" for host in own] or [""]
     targets = [f",nd_target={host}" for host in own] or [""]
+    # Only with the code in a match does the kernel's flow tell by the addresses inside, also where it is to drop.
+    solicit, advertise = (f"icmp6,icmp_type={kind},icmp_code=0" for kind in (_SOLICIT, _ADVERTISE))
     for hardware in (mac, _NO_MAC):
         for source in (*sources, ",ipv6_src=::") if known else sources:
-            yield f"priority={_GOOD},icmp6,icmp_type={_SOLICIT},nd_sll={hardware}{source}"
+            yield f"priority={_GOOD},{solicit},nd_sll={hardware}{source}"
         for source in sources:
             for target in targets:
-                yield f"priority={_GOOD},icmp6,icmp_type={_ADVERTISE},nd_tll={hardware}{source}{target}"
-    yield f"priority={_REST + 5},icmp6,icmp_type={_SOLICIT} drop"
-    yield f"priority={_REST + 5},icmp6,icmp_type={_ADVERTISE} drop"
+                yield f"priority={_GOOD},{advertise},nd_tll={hardware}{source}{target}"
+    for message in (solicit, advertise):
+        yield f"priority={_REST + 6},{message} drop"
+        yield f"priority={_REST + 5},{message.partition(',icmp_code')[0]} drop"
 
 
 def _ip(hosts: list[str], family: int, known: bool) -> Iterator[str]:
