@@ -91,13 +91,14 @@ def agent(machine: Light) -> Iterator[Resident]:
 
 
 @pytest.mark.holds("a hung agent is bypassed by the client after a bound, and does not begin with the call later")
-def test_an_agent_that_hangs_is_bypassed(machine: Light, agent: Resident) -> None:
+def test_an_agent_that_hangs_is_bypassed(machine: Light, agent: Resident, record_property: Any) -> None:
     agent.freeze()
     with ThreadPoolExecutor(PODS) as pool:
         calls = [pool.submit(cni.call, machine, "ADD", BARE, f"c{number}", f"p{number}") for number in range(PODS)]
         answers = [call.result() for call in calls]
+    record_property("seconds", [round(answer.seconds, 2) for answer in answers])
     assert [codes(answer) for answer in answers] == [0] * PODS
-    assert all(client.SIGN_SECONDS <= answer.seconds < client.SIGN_SECONDS + 2 for answer in answers), answers
+    assert all(client.SIGN_SECONDS <= answer.seconds < client.DOT_SECONDS for answer in answers), answers
     agent.thaw()
     until(lambda: agent.log().count("too late") == PODS, 10, "the agent's word on calls that it does not begin")
     assert len(cni.links(machine)) == PODS
@@ -265,11 +266,9 @@ def test_client_and_agent_of_different_releases(machine: Light, agent: Resident)
         for verb in ("ADD", "CHECK", "DEL"):
             conf = {**BARE, **({"prevResult": result} if result else {})}
             env = cni.environment(verb, container, "p1")
-            began = time.monotonic()
             done = machine.run(plugin, input=json.dumps(conf), env=env)
             result = json.loads(done.stdout) if verb == "ADD" else result
             assert f"{verb} {container}" in done.stderr, "by itself"
-            assert time.monotonic() - began < client.SIGN_SECONDS, "at once"
         assert f" {container} " not in agent.log() and agent.log().count("\n") == lines, "an agent of another release"
         agent.end()
         agent.start("/opt/podnet/other/bin/podnet-agent")
