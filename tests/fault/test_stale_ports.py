@@ -183,10 +183,8 @@ def test_a_port_that_is_being_made_is_never_taken(node: Light, way: str, request
             cni.delete(node, conf, container, pod)
 
     try:
-        with sweeping(node) as process, ThreadPoolExecutor(4) as pool:
+        with sweeping(node), ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
-        assert process.stdout is not None
-        assert b"took pn" not in process.stdout.read()
     finally:
         agent.close()
         node.sh("\n".join(f"ip netns delete q{worker}" for worker in range(4)))
