@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
 
 SOON = 1.0
-TURNS = 3
+TURNS = 5
 """A machine that does other things as well may be late: of so many calls one has to be soon."""
 CHARS = 5000
 """More than any error has to say, whatever it was about."""
