@@ -36,7 +36,7 @@ shared = SharedSwitch()
 print("ready", flush=True)
 while True:
     with shared.open("unix:/run/openvswitch/db.sock", 5.0) as switch:
-        gone = sweep(switch, switch.attachments())
+        gone = sweep(switch, switch.attachments(), 0.0)
         put = restore(switch)
     if gone or put:
         print("took", *gone, "put", put, flush=True)
