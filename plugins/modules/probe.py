@@ -107,7 +107,7 @@ RETURN = r"""
 rows:
   description:
     - One for each network and check.
-    - That of the check C(not-probed) has RV(rows[].ok=true), and the reason in RV(rows[].detail).
+    - That of the check C(not-probed) has C(ok) true, and the reason in C(detail).
   returned: success
   type: list
   elements: dict

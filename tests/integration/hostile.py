@@ -241,9 +241,8 @@ for _path in (
 ):  # fmt: skip
     PATHS[f"configuration_path {_path!r}"[:60]] = of_file(_path)
 for _name, _word in (
-    ("link", "it is a link"), ("fifo", "not a regular file"), ("folder", "not a regular file"), ("other",
-    "socket_file"), ("big", "bytes"),
-    ("ours", "ipam"), ("gone", "No such file"),
+    ("link", "it is a link"), ("fifo", "not a regular file"), ("folder", "not a regular file"),
+    ("other", "socket_file"), ("big", "bytes"), ("ours", "ipam"), ("gone", "No such file"),
 ):  # fmt: skip
     _place = f"/etc/podnet/files/{_name}"
     PATHS[f"configuration_path that is {_name}"] = Case(
@@ -273,9 +272,8 @@ RUNTIME: dict[str, Case] = {
     f"runtimeConfig.{key} {value!r}"[:60]: Case(f"runtimeConfig.{key}", {"runtimeConfig": {key: value}})
     for key, value in (
         ("ips", "10.10.0.7/16"), ("ips", [5]), ("ips", {"a": 1}), ("ips", ["10.10.0.7/16\n"]), ("ips", ["x"]),
-        ("ips", ["10.10.0.7/99"]), ("ipRanges", "x"), ("ipRanges", [[5]]), ("mac", "01:00:5e:00:00:01"), ("mac",
-        ["x"]),
-        ("mac", "x" * 900_000), ("bandwidth", {"ingressRate": -1, "ingressBurst": 1}), ("dns", {"servers": ["x"]}),
+        ("ips", ["10.10.0.7/99"]), ("ipRanges", "x"), ("ipRanges", [[5]]), ("mac", "01:00:5e:00:00:01"),
+        ("mac", ["x"]), ("mac", "x" * 900_000), ("bandwidth", {"ingressRate": -1, "ingressBurst": 1}), ("dns", {"servers": ["x"]}),
         ("bandwidth", {"colour": 1}), ("aliases", ["x"]), ("x" * 900, 1),
     )
 }  # fmt: skip
