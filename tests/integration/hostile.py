@@ -273,8 +273,8 @@ RUNTIME: dict[str, Case] = {
     for key, value in (
         ("ips", "10.10.0.7/16"), ("ips", [5]), ("ips", {"a": 1}), ("ips", ["10.10.0.7/16\n"]), ("ips", ["x"]),
         ("ips", ["10.10.0.7/99"]), ("ipRanges", "x"), ("ipRanges", [[5]]), ("mac", "01:00:5e:00:00:01"),
-        ("mac", ["x"]), ("mac", "x" * 900_000), ("bandwidth", {"ingressRate": -1, "ingressBurst": 1}), ("dns", {"servers": ["x"]}),
-        ("bandwidth", {"colour": 1}), ("aliases", ["x"]), ("x" * 900, 1),
+        ("mac", ["x"]), ("mac", "x" * 900_000), ("bandwidth", {"ingressRate": -1, "ingressBurst": 1}),
+        ("dns", {"servers": ["x"]}), ("bandwidth", {"colour": 1}), ("aliases", ["x"]), ("x" * 900, 1),
     )
 }  # fmt: skip
 RUNTIME["runtimeConfig.bandwidth {'colour': 1}"] = Case(
