@@ -32,6 +32,7 @@ from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish,
 TYPE = "podnet-ovs"
 PORT_SECONDS = 10.0
 """How long an ovs-vswitchd that is at work may take to open a port. One that does nothing at all is given up sooner."""
+LIMIT_SECONDS = 1.0
 UNDO_SECONDS = 5.0
 
 
@@ -97,6 +98,10 @@ def _add(
     undo.add(lambda: _abandon(call, endpoint, switch, port, guarded))
     if wish.ofport_request is not None:
         _refuse_number(switch.holder_of(wish.bridge, wish.ofport_request), wish, host)
+    if wish.bandwidth:
+        # After a port of the same name has gone: seen once, the new link had no limits, as if ovs-vswitchd had taken it
+        # for the old one.
+        switch.wait_for_switch(call.seconds(PORT_SECONDS))
     switch.begin(port)
     done("database begins")
     try:
@@ -297,11 +302,21 @@ def _refuse_unlimited(wish: Wish, host: str) -> None:
         (wish.bandwidth.ingress_rate, qdisc.is_shaped, "towards", "the queueing discipline htb"),
         (wish.bandwidth.egress_rate, qdisc.is_policed, "from", "the classifier basic with the action police"),
     ):
-        if rate and not is_limited(host):
+        if rate and not _soon(partial(is_limited, host)):
             raise KernelError(
                 f"bandwidth: what goes {what} the pod is not limited: {host} has not got {needs}",
                 "does the kernel have it? ovs-vswitchd's log says more",
             )
+
+
+def _soon(is_so: Callable[[], bool]) -> bool:
+    """Whether it is so, or becomes so within LIMIT_SECONDS: that a port forwards may be said before it is limited."""
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not is_so():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(LIMIT_SECONDS / 50)
+    return True
 
 
 def _mark(call: Call, given: Result, wish: Wish, mac: str) -> Mark:
