@@ -155,6 +155,25 @@ NOTHING: tuple[list[str], list[str], dict[str, str]] = ([], [], {})
 
 
 @contextlib.contextmanager
+def tidy(node: Light, *pods: str) -> Iterator[None]:
+    """Namespaces for pods; afterwards nothing of them may be left, and what is left is cleared for who comes next."""
+    node.sh(f"for pod in {' '.join(pods)}; do [ -e /run/netns/$pod ] || ip netns add $pod; done")
+    yield
+    left = leftovers(node)
+    if left != NOTHING:
+        clear(node)
+    assert left == NOTHING
+    node.run("rm", "-rf", LEASES)
+
+
+@contextlib.contextmanager
+def serving(node: Light, way: str) -> Iterator[None]:
+    """The agent at work, or for the way "in-process" none."""
+    with agent(node) if way == "agent" else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
 def agent(node: Light) -> Iterator[subprocess.Popen[bytes]]:
     """The agent at work in a node; ended by SIGTERM, and with status 0."""
     process = node.popen("/opt/podnet/current/bin/podnet-agent", "--socket", SOCKET, stdout=None, stderr=None)

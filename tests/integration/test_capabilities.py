@@ -52,12 +52,8 @@ def nodes(lab: Lab, datapath: str) -> Iterator[dict[str, Light]]:
 def node(nodes: dict[str, Light]) -> Iterator[Light]:
     """n1 with pods p1 to p3. Each test takes away what it makes, every row too."""
     here = nodes["n1"]
-    here.sh("for pod in p1 p2 p3; do [ -e /run/netns/$pod ] || ip netns add $pod; done")
-    yield here
-    left = cni.leftovers(here)
-    if left != cni.NOTHING:
-        cni.clear(here)
-    assert left == cni.NOTHING
+    with cni.tidy(here, "p1", "p2", "p3"):
+        yield here
     assert limits(here) == [[], []]
 
 

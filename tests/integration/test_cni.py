@@ -43,23 +43,15 @@ both_ways = pytest.mark.parametrize("served", ["agent", "in-process"], indirect=
 @pytest.fixture(scope="module", params=["agent", pytest.param("in-process", marks=pytest.mark.full)])
 def served(machine: Light, request: pytest.FixtureRequest) -> Iterator[Light]:
     """The node with its agent at work, and without one."""
-    if request.param == "in-process":
-        yield machine
-        return
-    with cni.agent(machine):
+    with cni.serving(machine, request.param):
         yield machine
 
 
 @pytest.fixture
 def node(served: Light) -> Iterator[Light]:
     """The node with pods p1 and p2. Each test takes away what it makes."""
-    served.sh("for pod in p1 p2; do [ -e /run/netns/$pod ] || ip netns add $pod; done")
-    yield served
-    left = cni.leftovers(served)
-    if left != cni.NOTHING:
-        cni.clear(served)
-    assert left == cni.NOTHING
-    served.run("rm", "-rf", cni.LEASES)
+    with cni.tidy(served, "p1", "p2"):
+        yield served
 
 
 @pytest.fixture

@@ -43,22 +43,15 @@ def machine(lab: Lab, datapath: str) -> Light:
 @pytest.fixture(scope="module")
 def served(machine: Light, request: pytest.FixtureRequest) -> Iterator[Light]:
     """The node with its agent at work, or without one."""
-    if request.param == "in-process":
-        yield machine
-        return
-    with cni.agent(machine):
+    with cni.serving(machine, request.param):
         yield machine
 
 
 @pytest.fixture
 def node(served: Light) -> Iterator[Light]:
     """The node with a pod; nothing of another is there afterwards."""
-    served.sh("[ -e /run/netns/p1 ] || ip netns add p1")
-    yield served
-    left = cni.leftovers(served)
-    if left != cni.NOTHING:
-        cni.clear(served)
-    assert left == cni.NOTHING
+    with cni.tidy(served, "p1"):
+        yield served
     assert served.run("ip", "-n", "p1", "link", "show", "eth0", check=False).returncode == 1
 
 

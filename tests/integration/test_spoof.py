@@ -15,7 +15,6 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,22 +69,15 @@ def site(lab: Lab, datapath: str) -> Iterator[tuple[Light, Tap]]:
 def served(site: tuple[Light, Tap], request: pytest.FixtureRequest) -> Iterator[Light]:
     """The node with its agent at work, and without one."""
     node, _wire = site
-    with ExitStack() as stack:
-        if request.param == "agent":
-            stack.enter_context(cni.agent(node))
+    with cni.serving(node, request.param):
         yield node
 
 
 @pytest.fixture
 def node(served: Light) -> Iterator[Light]:
     """The node with pods p1 to p3. Each test takes away what it makes, every flow too."""
-    served.sh("for pod in p1 p2 p3; do [ -e /run/netns/$pod ] || ip netns add $pod; done")
-    yield served
-    left = cni.leftovers(served)
-    if left != cni.NOTHING:
-        cni.clear(served)
-    assert left == cni.NOTHING
-    served.run("rm", "-rf", cni.LEASES)
+    with cni.tidy(served, "p1", "p2", "p3"):
+        yield served
     assert flows(served) == []
 
 
