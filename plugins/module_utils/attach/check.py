@@ -5,35 +5,26 @@
 
 from __future__ import annotations
 
-import ipaddress
-
-from ..cni.result import Result, parse_result
-from ..errors import INVALID_CONFIG, ConfigError, OvsdbError, PodnetError
+from ..errors import OvsdbError
 from ..kernel import pod, qdisc
 from ..model.port import ETHERTYPES, TUNNEL, Bandwidth
 from ..vswitch.attachments import Attachment
 from . import lease as ipam, spoof
 from .call import Call
 from .common import open_space
+from .promise import differs, look, own_index, promised
 from .wish import Wish, host_name, load_node, parse_wish
 
 
 def check(call: Call) -> None:
     """CHECK: what prevResult promises of this interface is so. Raises PodnetError that names the difference."""
     request, conf = call.request, call.conf
-    if conf.prev_result is None:
-        raise ConfigError("prevResult", "CHECK needs the result of ADD")
-    previous = parse_result(conf.prev_result, "prevResult")
-    index = next(
-        (i for i, item in enumerate(previous.interfaces) if item.name == request.ifname and item.sandbox), None
-    )
-    if index is None:
-        raise ConfigError("prevResult.interfaces", f"{request.ifname} of the container is not among them")
+    previous = promised(call)
     host = host_name(request.container_id, request.ifname)
     with open_space(call) as space:
-        _check_link(space.observe(request.ifname), previous, index)
+        look(space, previous, own_index(previous, request.ifname, request.netns))
     if not pod.exists(host):
-        raise _differs(f"the host's end {host} is gone")
+        raise differs(f"the host's end {host} is gone")
     node = load_node()
     wish = parse_wish(conf, request, node, strict=False)
     with call.switch(node.ovsdb, host) as switch:
@@ -41,53 +32,28 @@ def check(call: Call) -> None:
     ipam.check(call)
 
 
-def _differs(what: str) -> PodnetError:
-    return PodnetError(what, "the attachment is damaged: delete the pod, so that it is made anew", INVALID_CONFIG)
-
-
-def _check_link(seen: pod.Seen | None, previous: Result, index: int) -> None:
-    wanted = previous.interfaces[index]
-    if seen is None:
-        raise _differs(f"the container's interface {wanted.name} is gone")
-    if wanted.mac and seen.mac.lower() != wanted.mac.lower():
-        raise _differs(f"{wanted.name} has the MAC {seen.mac}, not {wanted.mac}")
-    if wanted.mtu and seen.mtu != wanted.mtu:
-        raise _differs(f"{wanted.name} has the MTU {seen.mtu}, not {wanted.mtu}")
-    if not seen.up:
-        raise _differs(f"{wanted.name} is down")
-    for item in previous.addresses:
-        if item.interface == index and str(ipaddress.ip_interface(item.address)) not in seen.addresses:
-            raise _differs(f"{wanted.name} has not the address {item.address}")
-    gateways = {item.gateway for item in previous.addresses if item.interface == index}
-    routed = {destination for destination, _gateway in seen.routes}
-    for route in previous.routes:
-        mine = not route.gateway or route.gateway in gateways
-        if mine and str(ipaddress.ip_network(route.destination, strict=False)) not in routed:
-            raise _differs(f"the route to {route.destination} by {wanted.name} is gone")
-
-
 def _check_port(wish: Wish, host: str, port: Attachment | None) -> None:
     if port is None:
-        raise _differs(f"port {host} is not in the Open vSwitch database")
+        raise differs(f"port {host} is not in the Open vSwitch database")
     if port.bridge != wish.bridge:
-        raise _differs(f"port {host} is on bridge {port.bridge or 'none'}, not {wish.bridge}")
+        raise differs(f"port {host} is on bridge {port.bridge or 'none'}, not {wish.bridge}")
     wanted = wish.vlans.columns()
     for column, seen in (("vlan_mode", port.vlan_mode), ("tag", port.tag), ("trunks", list(port.trunks)),
                          ("cvlans", list(port.cvlans))):  # fmt: skip
         if seen != wanted[column]:
-            raise _differs(f"port {host} has {column} {seen or 'none'}: it should be {wish.vlans.words()}")
+            raise differs(f"port {host} has {column} {seen or 'none'}: it should be {wish.vlans.words()}")
     if wish.vlans.mode == TUNNEL and (port.ethertype or ETHERTYPES[0]) != (wish.vlans.ethertype or ETHERTYPES[0]):
         wanted_type = wish.vlans.ethertype or ETHERTYPES[0]
-        raise _differs(f"port {host} has qinq_ethertype {port.ethertype or ETHERTYPES[0]}: it should be {wanted_type}")
+        raise differs(f"port {host} has qinq_ethertype {port.ethertype or ETHERTYPES[0]}: it should be {wanted_type}")
     if port.protected != wish.isolated:
-        raise _differs(f"port {host} is {'' if port.protected else 'not '}isolated from other isolated ones")
+        raise differs(f"port {host} is {'' if port.protected else 'not '}isolated from other isolated ones")
     if port.error:
         raise OvsdbError(f"ovs-vswitchd cannot use {host}: {port.error}")
     _check_limits(wish.bandwidth or Bandwidth(), host, port)
     if wish.spoof_check and not port.spoof_check:
-        raise _differs(f"port {host} is under no spoof check")
+        raise differs(f"port {host} is under no spoof check")
     if port.spoof_check and not spoof.is_guarded(port):
-        raise _differs(
+        raise differs(
             f"flows of the spoof check of {host} are missing: the agent and podnet node restore put them back"
         )
 
@@ -99,10 +65,10 @@ def _check_limits(wanted: Bandwidth, host: str, port: Attachment) -> None:
         ("egressRate", port.egress_rate, wanted.egress_rate and max(wanted.egress_rate // 1000, 1) * 1000),
     ):
         if seen != rate:
-            raise _differs(f"port {host} has bandwidth.{way} {seen or 'none'}: it should be {rate or 'none'}")
+            raise differs(f"port {host} has bandwidth.{way} {seen or 'none'}: it should be {rate or 'none'}")
     if wanted.ingress_rate and not qdisc.is_shaped(host):
-        raise _differs(
+        raise differs(
             f"what goes towards the pod is not limited any more: {host} has no shaper (bandwidth.ingressRate)"
         )
     if wanted.egress_rate and not qdisc.is_policed(host):
-        raise _differs(f"what goes from the pod is not limited any more: {host} has no policer (bandwidth.egressRate)")
+        raise differs(f"what goes from the pod is not limited any more: {host} has no policer (bandwidth.egressRate)")

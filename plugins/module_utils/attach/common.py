@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..cni.result import Result, parse_result
 from ..errors import TRY_AGAIN, NetnsError, PodnetError, RefusedError
 from ..kernel.fastpath import PodSpace
 from ..kernel.netns import is_own
+from ..kernel.pod import PodRoute
 from ..model.paths import OVSDB
 from .call import Call
 from .wish import load_node
@@ -65,3 +67,16 @@ def attempt(failed: list[PodnetError], step: Callable[[], object]) -> None:
         failed.append(PodnetError(str(error)))
     except Exception as error:
         failed.append(PodnetError(f"internal error: {error!r}", "report it, with the agent's log"))
+
+
+def earlier(call: Call) -> Result:
+    """The result of the plugins before this one in the list, empty if it is the first. Raises DecodeError."""
+    return parse_result(call.conf.prev_result, "prevResult") if call.conf.prev_result else Result()
+
+
+def pod_routes(given: Result) -> list[PodRoute]:
+    """Routes for the kernel. One without a gateway goes by the gateway of the first address of its family with one."""
+    gateways = {item.family: item.gateway for item in reversed(given.addresses) if item.gateway}
+    return [
+        PodRoute(item.destination, item.gateway or gateways.get(item.family, ""), **item.extra) for item in given.routes
+    ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,16 @@ from .delegate import Delegate, find_plugin, missing
 _IPS_HINT = "take an IPAM plugin that declares the capability ips, such as static"
 OLDER = "1.0.0"
 """What a plugin of before 1.1.0 is spoken to in: all that a result of 1.1.0 adds is optional."""
+
+
+def of_interface(call: Call, ifname: str, ipam: Mapping[str, Any]) -> Call:
+    """The call as an IPAM plugin gets it for another interface of the same attachment: a key of its own for a lease of
+    its own. `ipam` is that of this interface.
+    """
+    raw = {**call.conf.raw, "ipam": ipam}
+    conf = replace(call.conf, raw=raw, ipam=ipam, stdin=json.dumps(raw).encode())
+    request = replace(call.request, ifname=ifname)
+    return replace(call, conf=conf, request=request, env={**call.env, "CNI_IFNAME": ifname})
 
 
 class Lease:

@@ -6,54 +6,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..cni.config import valid_attachments
 from ..cni.reply import Reported
 from ..cni.request import Request
-from ..cni.result import Interface, Result, Route, parse_result, render
-from ..errors import UNAVAILABLE, ConfigError, DeadlineExceeded, KernelError, PodnetError, RefusedError
-from ..kernel import fastpath, pod, qdisc
+from ..cni.result import Interface, Result, render
+from ..errors import UNAVAILABLE, ConfigError, DeadlineExceeded, PodnetError, RefusedError
+from ..kernel import fastpath, pod
+from ..kernel.rtnetlink import LinkExists
 from ..model.node import ONE_HEADER, TWO_HEADERS
 from ..model.ownership import OWNER_OVS, Mark
 from ..model.port import Bandwidth
-from ..vswitch.fastpath import Switch
-from ..vswitch.jsonrpc import TimedOut
 from ..vswitch.podport import PodPort
-from . import lease as ipam, owed, spoof
+from . import lease as ipam, opening, owed, spoof
 from .call import ANSWER_SECONDS, Call, Means
-from .common import attempt, known_endpoint, open_space, taken
+from .check import check
+from .common import attempt, earlier, known_endpoint, open_space, pod_routes, taken
+from .plugin import Plugin
+from .undo import Undo, undoing
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
 
 TYPE = "podnet-ovs"
 PORT_SECONDS = 10.0
 """How long an ovs-vswitchd that is at work may take to open a port. One that does nothing at all is given up sooner."""
-LIMIT_SECONDS = 1.0
 UNDO_SECONDS = 5.0
-
-
-class Undo:
-    """What to take back, last thing first, if a call fails. Each step runs whatever the others do."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], object]] = []
-
-    def add(self, step: Callable[[], object]) -> None:
-        self._steps.append(step)
-
-    def run(self) -> list[str]:
-        """Errors of the way back, in words."""
-        failed = []
-        for step in reversed(self._steps):
-            try:
-                step()
-            except Exception as error:
-                failed.append(str(error) if isinstance(error, (PodnetError, OSError)) else repr(error))
-        return failed
 
 
 def add(call: Call) -> dict[str, Any]:
@@ -72,14 +51,8 @@ def add(call: Call) -> dict[str, Any]:
         space = stack.enter_context(open_space(call))
         _refuse_taken(call, space)
         call.steps.done("configuration")
-        undo = Undo()
-        try:
+        with undoing() as undo:
             return _add(call, wish, lease, node.ovsdb, space, undo, stack)
-        except BaseException as error:
-            left = undo.run()
-            if left and isinstance(error, PodnetError):
-                error.hint = "; ".join([*([error.hint] if error.hint else []), "on the way back: " + ", ".join(left)])
-            raise
 
 
 def _add(
@@ -95,9 +68,9 @@ def _add(
     port = _port(call, wish, host)
     guarded: list[str] = []
     # Before it is sent: what arrives late has to go too.
-    undo.add(lambda: _abandon(call, endpoint, switch, port, guarded))
+    undo.add(lambda: opening.abandon(call, endpoint, switch, port, guarded))
     if wish.ofport_request is not None:
-        _refuse_number(switch.holder_of(wish.bridge, wish.ofport_request), wish, host)
+        opening.refuse_number(switch.holder_of(wish.bridge, wish.ofport_request), wish, host)
     if wish.bandwidth:
         # After a port of the same name has gone: seen once, the new link had no limits, as if ovs-vswitchd had taken it
         # for the old one.
@@ -106,7 +79,7 @@ def _add(
     done("database begins")
     try:
         fastpath.make_veth(host, host_mac(*key), request.ifname, mac, wish.mtu, space.netns_fd)
-    except fastpath.LinkExists as error:  # made since it was looked for
+    except LinkExists as error:  # made since it was looked for
         raise taken(request.ifname) from error
     undo.add(lambda: fastpath.remove_link(host))
     fastpath.silence(host)
@@ -115,7 +88,7 @@ def _add(
     if not wish.spoof_check:
         space.bring_up(request.ifname)
     done("link")
-    _inserted(switch, port)
+    opening.inserted(switch, port)
     if wish.spoof_check:
         spoof.refuse_ruled(switch, wish.bridge)
     if wish.vlans.cvlans and switch.vlan_limit() == 1:
@@ -126,15 +99,15 @@ def _add(
     result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
     done("ipam")
     cidrs = [item.address for item in given.addresses]
-    routes = [_route(item, given) for item in given.routes]
+    routes = pod_routes(given)
     if not wish.spoof_check:
         space.configure(request.ifname, cidrs, routes)
     done("addresses")
     ofport = switch.settle(port, call.seconds(PORT_SECONDS))
     done("switch")
     if wish.ofport_request not in (None, ofport):
-        _refuse_number("another port", wish, host)
-    _refuse_unlimited(wish, host)
+        opening.refuse_number("another port", wish, host)
+    opening.refuse_unlimited(wish, host)
     if wish.spoof_check:  # nothing passes before the flows are there
         guarded.append(wish.bridge)
         spoof.guard(wish.bridge, host, ofport, mac, cidrs, call.turn_fd)
@@ -186,6 +159,11 @@ def let_go(request: Request, means: Means) -> tuple[list[PodnetError], bool]:
     for link in links:
         attempt(failed, partial(_waited, link, there))
     return failed, bool(failed or unseen or any(there))
+
+
+def leaves_trace(request: Request, means: Means) -> bool:
+    """`let_go` for a DEL that brings no configuration: whether there was or may be anything."""
+    return any(let_go(request, means))
 
 
 def _waited(link: fastpath.LinkRemoval, there: list[object]) -> None:
@@ -264,61 +242,6 @@ def _port(call: Call, wish: Wish, host: str) -> PodPort:
     )  # fmt: skip
 
 
-def _inserted(switch: Switch, port: PodPort) -> None:
-    try:
-        switch.inserted(port)
-    except TimedOut as error:
-        known = ", ".join(switch.bridges()) or "none"
-        raise ConfigError("bridge", f"there is no bridge {port.bridge}", f"this node has: {known}") from error
-
-
-def _refuse_number(holder: str, wish: Wish, host: str) -> None:
-    """Raises RefusedError if somebody else has the OpenFlow number that is asked for: ovs-vswitchd would give that one
-    another number, behind the back of whoever has flows for it, or this one, without a word.
-    """
-    if holder and holder != host:
-        raise RefusedError(
-            f"ofport_request: OpenFlow port {wish.ofport_request} of bridge {wish.bridge} is taken by {holder}",
-            "ask for another number, 32768 to 65279 are not given by Open vSwitch itself; or leave the key away",
-        )
-
-
-def _abandon(call: Call, endpoint: str, switch: Switch, port: PodPort, guarded: Sequence[str]) -> None:
-    """By the same connection if it lasts, behind what was sent before. The flows go first, on the bridge `guarded`."""
-    for bridge in guarded:
-        spoof.unguard(bridge, port.name)
-    if switch.usable:
-        switch.abandon(port)
-        return
-    with call.means.switch(endpoint, ANSWER_SECONDS, port.name) as another:
-        another.abandon(port)
-
-
-def _refuse_unlimited(wish: Wish, host: str) -> None:
-    """Raises KernelError if a limit that was asked for is not in force: ovs-vswitchd only logs that."""
-    if not wish.bandwidth:
-        return
-    for rate, is_limited, what, needs in (
-        (wish.bandwidth.ingress_rate, qdisc.is_shaped, "towards", "the queueing discipline htb"),
-        (wish.bandwidth.egress_rate, qdisc.is_policed, "from", "the classifier basic with the action police"),
-    ):
-        if rate and not _soon(partial(is_limited, host)):
-            raise KernelError(
-                f"bandwidth: what goes {what} the pod is not limited: {host} has not got {needs}",
-                "does the kernel have it? ovs-vswitchd's log says more",
-            )
-
-
-def _soon(is_so: Callable[[], bool]) -> bool:
-    """Whether it is so, or becomes so within LIMIT_SECONDS: that a port forwards may be said before it is limited."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not is_so():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(LIMIT_SECONDS / 50)
-    return True
-
-
 def _mark(call: Call, given: Result, wish: Wish, mac: str) -> Mark:
     args = call.request.args
     return Mark(
@@ -328,21 +251,10 @@ def _mark(call: Call, given: Result, wish: Wish, mac: str) -> Mark:
     )  # fmt: skip
 
 
-def _route(route: Route, given: Result) -> pod.PodRoute:
-    """A route without a gateway goes by the gateway of the first address of its family that has one."""
-    gateway = route.gateway or next(
-        (item.gateway for item in given.addresses if item.family == route.family and item.gateway), ""
-    )
-    return pod.PodRoute(route.destination, gateway, **route.extra)
-
-
 def _result(call: Call, given: Result, host: str, mac: str, mtu: int) -> Result:
     container = Interface(call.request.ifname, mac, call.request.netns, mtu)
     ends = (Interface(host, host_mac(call.request.container_id, call.request.ifname), "", mtu), container)
-    before = parse_result(call.conf.prev_result, "prevResult") if call.conf.prev_result else Result()
-    index = len(before.interfaces) + 1
-    mine = tuple(replace(item, interface=index) for item in given.addresses)
-    return Result(
-        (*before.interfaces, *ends), (*before.addresses, *mine), (*before.routes, *given.routes),
-        {**before.dns, **(given.dns or call.conf.dns)},
-    )  # fmt: skip
+    return earlier(call).extended(ends, given.addresses, given.routes, given.dns or call.conf.dns, owner=1)
+
+
+PLUGIN = Plugin(TYPE, add, delete, check, status, collect, leaves_trace)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +17,9 @@ from ..cni.reply import Reply, failure, success
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Impossible, Request, parse_request
 from ..cni.versions import NEWEST, SUPPORTED
 from ..errors import INTERNAL, DecodeError, InvalidEnvironment, PodnetError
-from . import check, ovs
 from .call import Call, Means, Steps
+from .plugin import Plugin
+from .plugins import PLUGINS
 from .turns import turn
 
 SECONDS = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5.0}
@@ -32,29 +33,6 @@ LOG_CHARS = 64
 
 TURN_SECONDS = 15.0
 """How long a call waits for another one of the same attachment."""
-
-
-def _add(call: Call) -> Reply:
-    return success(ovs.add(call))
-
-
-def _silent(verb: Callable[[Call], None]) -> Callable[[Call], Reply]:
-    """A verb whose success says nothing."""
-
-    def run(call: Call) -> Reply:
-        verb(call)
-        return success()
-
-    return run
-
-
-_VERBS = {
-    ADD: _add,
-    DEL: _silent(ovs.delete),
-    CHECK: _silent(check.check),
-    STATUS: _silent(ovs.status),
-    GC: _silent(ovs.collect),
-}
 
 
 @dataclass(frozen=True)
@@ -81,18 +59,19 @@ def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | Non
     code = 0
     try:
         request = parse_request(env)
-        if plugin != ovs.TYPE:
-            raise InvalidEnvironment(f"unknown plugin {plugin!r}", f"known here: {ovs.TYPE}")
+        known = PLUGINS.get(plugin)
+        if known is None:
+            raise InvalidEnvironment(f"unknown plugin {plugin!r}", f"known here: {', '.join(PLUGINS)}")
         if request.verb == VERSION:
             reply = success({"cniVersion": NEWEST, "supportedVersions": list(SUPPORTED)})
         else:
-            raw = _decode(request, stdin, means)
+            raw = _decode(known, request, stdin, means)
             version = raw.get("cniVersion", NEWEST)
             conf = parse_netconf(raw, stdin, forgiving=request.verb == DEL)
             call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], means, steps)
             with _turn(call) as (fd, waited):
                 steps.done("turn")
-                reply = _VERBS[request.verb](replace(call, turn_fd=fd, waited=waited))
+                reply = success(known.run(replace(call, turn_fd=fd, waited=waited)))
     except Impossible as error:
         done = env.get("CNI_COMMAND") == DEL
         code = 0 if done else error.code
@@ -110,12 +89,12 @@ def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | Non
     return Served(reply, line, env.get("CNI_COMMAND", ""), code, seconds, steps.seconds)
 
 
-def _decode(request: Request, stdin: bytes, means: Means) -> dict[str, Any]:
+def _decode(plugin: Plugin, request: Request, stdin: bytes, means: Means) -> dict[str, Any]:
     """The configuration. For DEL an unreadable one is as good as none, where there is nothing that it could free."""
     try:
         return decode(stdin)
     except DecodeError:
-        if request.verb != DEL or any(ovs.let_go(request, means)):
+        if request.verb != DEL or plugin.let_go(request, means):
             raise
         return {}
 

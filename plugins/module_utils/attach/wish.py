@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..cni.config import COMMON_KEYS, NetConf
+from ..cni.config import NetConf
 from ..cni.request import Request
 from ..errors import UNAVAILABLE, ConfigError, PodnetError, PolicyError, UnsupportedField
-from ..model.names import nearest, parse_ifname, parse_mac, parse_mtu
+from ..model.names import parse_ifname, parse_mac, parse_mtu
 from ..model.node import Bridge, Node, refuse_egress, refuse_tunnel
 from ..model.paths import NODE_JSON
 from ..model.port import Bandwidth, PortVlans, parse_port
 from ..model.tables import flag, optional
 from ..model.vlan import VlanSet
+from .keys import ASKS_NOTHING, folded, refuse_requests, refuse_unknown
 from .peers import ANTREA_KEY, OVS_KEYS, own_form
 
 KEYS = (
@@ -34,7 +34,6 @@ HIGHEST_OFPORT = 65279
 _PREPARE = "prepare the node: ansible-playbook podnet.ovs.site"
 _DEVICE_FILE = "CNIDeviceInfoFile"
 """Where Multus lets a plugin describe a hardware device. Ours have none."""
-_ASKS_NOTHING: tuple[Any, ...] = (None, "", [], {})
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,9 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True)
     """
     raw = own_form(conf.raw, conf.type, node, strict)
     if strict:
-        _refuse_unknown(raw)
-        _refuse_requests(conf, request)
+        refuse_unknown(raw, KEYS, (*OVS_KEYS, ANTREA_KEY))
+        refuse_requests(conf, CAPABILITIES, _DEVICE_FILE)
+        _refuse_ovn(conf, request)
     bridge = _bridge(raw, node)
     declared = node.bridge(bridge)
     vlans = parse_port(raw)
@@ -152,55 +152,10 @@ def _some(vlans: VlanSet) -> str:
     return str(few) if few == vlans else f"{few} and more"
 
 
-def _refuse_unknown(raw: Mapping[str, Any]) -> None:
-    known = (*COMMON_KEYS, *KEYS)
-    for key in sorted(raw):
-        # A key with a dot is somebody's own by the reverse-domain convention, or the protocol's cni.dev/*.
-        if key in known or "." in key:
-            continue
-        guess = nearest(key, (*known, *OVS_KEYS, ANTREA_KEY))
-        hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(KEYS)}"
-        raise UnsupportedField(key, f"unknown key with value {raw[key]!r}"[:200], hint)
-
-
-def _refuse_requests(conf: NetConf, request: Request) -> None:
-    """What a runtime asks for and this plugin or this configuration cannot give is an error, never left out."""
-    declared = conf.raw.get("capabilities")
-    if declared is not None and not isinstance(declared, Mapping):
-        raise ConfigError("capabilities", f"an object is wanted, not {declared!r}"[:200], 'like {"mac": true}')
-    for key in sorted(conf.runtime):
-        if "." in key or key == _DEVICE_FILE or conf.runtime[key] in _ASKS_NOTHING:
-            continue
-        place = f"runtimeConfig.{key}"
-        if key not in CAPABILITIES:
-            hint = f"take the capability {key} out of this plugin; it can do: {', '.join(CAPABILITIES)}"
-            raise ConfigError(place, "podnet-ovs cannot do that", hint)
-        if declared is not None and declared.get(key) is not True:
-            raise ConfigError(place, "the configuration does not declare it", f'"capabilities": {{"{key}": true}}')
-        if key in ("ips", "ipRanges") and not conf.ipam:
-            raise ConfigError(place, "it is for an IPAM plugin, and none is named", "name one in ipam")
-    _refuse_addresses(conf.runtime)
+def _refuse_ovn(conf: NetConf, request: Request) -> None:
     for place, args in (("args.cni.ovnPort", conf.args), ("CNI_ARGS OvnPort", request.args)):
-        if _folded(args, "ovnport") not in _ASKS_NOTHING:
+        if folded(args, "ovnport") not in ASKS_NOTHING:
             raise UnsupportedField(place, "ports of OVN are not made here", "leave it away")
-
-
-def _refuse_addresses(runtime: Mapping[str, Any]) -> None:
-    """What an IPAM plugin gets to read is of the shape that the conventions give it (CNI conventions, "ips")."""
-    ips, ranges = runtime.get("ips") or [], runtime.get("ipRanges") or []
-    for place, given in (("runtimeConfig.ips", ips), ("runtimeConfig.ipRanges", ranges)):
-        if not isinstance(given, list):
-            raise ConfigError(place, f"a list is wanted, not {given!r}"[:200])
-    for index, address in enumerate(ips):
-        try:
-            ipaddress.ip_interface(address if isinstance(address, str) else "")
-        except ValueError:
-            place = f"runtimeConfig.ips[{index}]"
-            raise ConfigError(place, f"{address!r} is not an address"[:200], "like 10.0.0.7/24 or fd00::7/64") from None
-    for index, entries in enumerate(ranges):
-        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-            hint = 'like [[{"subnet": "10.0.0.0/24"}]]'
-            raise ConfigError(f"runtimeConfig.ipRanges[{index}]", "a list of ranges is wanted", hint)
 
 
 def _bridge(raw: Mapping[str, Any], node: Node) -> str:
@@ -228,14 +183,9 @@ def _mac(raw: Mapping[str, Any], conf: NetConf, request: Request) -> str | None:
 
 def _macs(raw: Mapping[str, Any], conf: NetConf, request: Request) -> Iterator[tuple[str, Any]]:
     yield "runtimeConfig.mac", conf.runtime.get("mac")
-    yield "args.cni.mac", _folded(conf.args, "mac")
-    yield "CNI_ARGS MAC", _folded(request.args, "mac")
+    yield "args.cni.mac", folded(conf.args, "mac")
+    yield "CNI_ARGS MAC", folded(request.args, "mac")
     yield "mac", raw.get("mac")
-
-
-def _folded(args: Mapping[str, Any], name: str) -> Any:
-    """The argument of that name, which ovs-cni takes in any case of letters."""
-    return next((value for key, value in args.items() if key.lower() == name), None)
 
 
 def _bandwidth(conf: NetConf, raw: Mapping[str, Any], node: Node, bridge: str) -> Bandwidth | None:

@@ -10,8 +10,8 @@ What a version cannot carry is left out on the way down: 0.2.0 has one address p
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import ConfigError, DecodeError
@@ -68,6 +68,24 @@ class Result:
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
     dns: Mapping[str, Any] = field(default_factory=dict)
+
+    def extended(
+        self,
+        interfaces: Sequence[Interface],
+        addresses: Iterable[Address],
+        routes: Iterable[Route] = (),
+        dns: Mapping[str, Any] | None = None,
+        owner: int = 0,
+    ) -> Result:
+        """This result, whole, and behind it what another plugin has made: the addresses are those of its interface
+        number `owner`.
+        """
+        index = len(self.interfaces) + owner
+        mine = (replace(item, interface=index) for item in addresses)
+        return Result(
+            (*self.interfaces, *interfaces), (*self.addresses, *mine), (*self.routes, *routes),
+            {**self.dns, **(dns or {})},
+        )  # fmt: skip
 
 
 def parse_result(document: object, path: str = "result") -> Result:

@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from ..errors import DeadlineExceeded, KernelError
@@ -28,6 +28,7 @@ from .pod import PodRoute, Seen, index_of, set_sysctl
 from .rtnetlink import (
     ACK,
     ADDRESS,
+    ANSWER_SECONDS,
     CREATE,
     DELLINK,
     ERROR,
@@ -42,22 +43,19 @@ from .rtnetlink import (
     NEWROUTE,
     REPLACE,
     ROUTE,
+    NoIpv6,
+    Request,
     answers,
     ask,
     attributes,
     error_of,
     message,
+    one_at_a_time,
     open_route,
     parse,
+    talk,
     u32,
 )
-
-_one_at_a_time = threading.Lock()
-"""The kernel changes links one after the other. Who waits for that in the kernel, or tries again and again as a write
-to a sysctl does, keeps a processor busy; here it sleeps.
-"""
-_ANSWER_SECONDS = 10.0
-"""How long the kernel may take: its lock may be held by others."""
 
 # linux/sockios.h, linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h, linux/veth.h
 _SIOCGIFINDEX = 0x8933
@@ -91,6 +89,14 @@ class PodSpace:
         self._route.close()
         self._plain.close()
 
+    def talk(self, requests: Sequence[Request]) -> None:
+        """See `rtnetlink.talk`."""
+        talk(self._route, requests)
+
+    def ask(self, request: int, body: bytes, dump: bool = False) -> list[bytes]:
+        """See `rtnetlink.ask`."""
+        return ask(self._route, request, body, ANSWER_SECONDS, dump)
+
     def index(self, name: str) -> int | None:
         """The interface's index, None if it is not there."""
         request = struct.pack("16sI20x", os.fsencode(name), 0)
@@ -101,7 +107,7 @@ class PodSpace:
 
     def compute_checksums(self, name: str) -> None:
         """See `offload.compute_checksums`."""
-        with _one_at_a_time:
+        with one_at_a_time:
             compute_checksums(self._plain, name)
 
     def bring_up(self, name: str) -> None:
@@ -110,7 +116,7 @@ class PodSpace:
             (NEWLINK, 0, _up(_LOOPBACK), "cannot bring the loopback up"),
             (NEWLINK, 0, _up(self.index(name) or 0), f"cannot bring {name} up"),
         ]
-        _talk(self._route, requests)
+        self.talk(requests)
 
     def configure(self, name: str, addresses: Iterable[str], routes: Iterable[PodRoute]) -> None:
         """Gives the interface, which is up, addresses and routes.
@@ -133,18 +139,18 @@ class PodSpace:
         if not requests:
             return
         try:
-            _talk(self._route, requests)
-        except _NoIpv6:
+            self.talk(requests)
+        except NoIpv6:
             visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
             again = [(kind, flags & ~EXCL | REPLACE, body, what) for kind, flags, body, what in requests]
-            _talk(self._route, again)
+            self.talk(again)
 
     def observe(self, name: str) -> Seen | None:
         """The interface as the kernel has it, None if it is not there. Raises KernelError."""
         index = self.index(name)
         if index is None:
             return None
-        found = ask(self._route, GETLINK, LINK.pack(0, 0, index, 0, 0), _ANSWER_SECONDS)
+        found = ask(self._route, GETLINK, LINK.pack(0, 0, index, 0, 0), ANSWER_SECONDS)
         if not found:
             return None
         link = found[0]
@@ -156,17 +162,6 @@ class PodSpace:
             addresses=frozenset(_addresses_of(self._route, index)),
             routes=frozenset(_routes_of(self._route, index)),
         )
-
-
-class LinkExists(KernelError):
-    """One of the two names is taken."""
-
-
-class _NoIpv6(KernelError):
-    """The interface takes no address of this family: it is turned off there."""
-
-
-_REFUSALS: dict[int, type[KernelError]] = {errno.EEXIST: LinkExists, errno.EACCES: _NoIpv6}
 
 
 def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd: int) -> None:
@@ -181,7 +176,7 @@ def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd:
     mine = [(_IFLA_IFNAME, _text(host)), (_IFLA_ADDRESS, _mac(host_mac)), (_IFLA_MTU, u32(mtu))]
     body = LINK.pack(0, 0, 0, _IFF_UP, _IFF_UP) + attributes([*mine, (_IFLA_LINKINFO, info)])
     with closing(open_route()) as route:
-        _talk(route, [(NEWLINK, CREATE | EXCL, body, f"cannot make the link pair {host} and {name}")])
+        talk(route, [(NEWLINK, CREATE | EXCL, body, f"cannot make the link pair {host} and {name}")])
 
 
 def silence(host: str) -> None:
@@ -189,7 +184,7 @@ def silence(host: str) -> None:
 
     It has none yet while the pod's end is down. Raises KernelError.
     """
-    with _one_at_a_time:
+    with one_at_a_time:
         set_sysctl(host, "disable_ipv6", "1")
 
 
@@ -228,10 +223,10 @@ class LinkRemoval:
                 self._route.send(message(DELLINK, ACK, 1, LINK.pack(0, 0, self._index, 0, 0)))
             finally:
                 self._sent.set()
-            self._read.wait(_ANSWER_SECONDS)
+            self._read.wait(ANSWER_SECONDS)
 
     def _removed(self, index: int) -> bool:
-        for kind, number, body in answers(self._route, time.monotonic() + _ANSWER_SECONDS):
+        for kind, number, body in answers(self._route, time.monotonic() + ANSWER_SECONDS):
             if kind == DELLINK and LINK.unpack_from(body)[2] == index:
                 return True
             if kind == ERROR and number == 1:
@@ -244,29 +239,8 @@ class LinkRemoval:
         raise DeadlineExceeded(f"the kernel did not remove {self._name} in time", "try again")
 
 
-def _talk(route: socket.socket, requests: list[tuple[int, int, bytes, str]]) -> None:
-    """Sends all at once; the kernel does one after the other. Raises KernelError for the first that it refuses."""
-    messages = [
-        message(kind, ACK | flags, number, body) for number, (kind, flags, body, _what) in enumerate(requests, 1)
-    ]
-    with _one_at_a_time:
-        route.send(b"".join(messages))
-    codes: dict[int, int] = {}
-    for kind, number, body in answers(route, time.monotonic() + _ANSWER_SECONDS):
-        if kind == ERROR:
-            codes[number] = error_of(body)
-        if len(codes) == len(requests):
-            break
-    else:
-        raise DeadlineExceeded("the kernel did not answer in time", "try again")
-    for number, (_kind, _flags, _body, what) in enumerate(requests, 1):
-        if codes[number]:
-            refusal = _REFUSALS.get(codes[number], KernelError)
-            raise refusal(f"{what}: {os.strerror(codes[number])}")
-
-
 def _addresses_of(route: socket.socket, index: int) -> Iterator[str]:
-    for body in ask(route, GETADDR, ADDRESS.pack(0, 0, 0, 0, index), _ANSWER_SECONDS, dump=True):
+    for body in ask(route, GETADDR, ADDRESS.pack(0, 0, 0, 0, index), ANSWER_SECONDS, dump=True):
         family, prefix, _flags, _scope, there = ADDRESS.unpack_from(body)
         columns = parse(body[ADDRESS.size :])
         address = columns.get(_IFA_LOCAL) or columns.get(_IFA_ADDRESS)
@@ -275,7 +249,7 @@ def _addresses_of(route: socket.socket, index: int) -> Iterator[str]:
 
 
 def _routes_of(route: socket.socket, index: int) -> Iterator[tuple[str, str]]:
-    for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9), _ANSWER_SECONDS, dump=True):
+    for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9), ANSWER_SECONDS, dump=True):
         family, length = ROUTE.unpack_from(body)[:2]
         columns = parse(body[ROUTE.size :])
         if columns.get(_RTA_OIF) != u32(index):

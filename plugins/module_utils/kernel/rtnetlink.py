@@ -10,8 +10,9 @@ import os
 import select
 import socket
 import struct
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from ..errors import DeadlineExceeded, KernelError
@@ -28,11 +29,34 @@ ADDRESS = struct.Struct("=BBBBI")
 ROUTE = struct.Struct("=BBBBBBBBI")
 """struct rtmsg."""
 
+ANSWER_SECONDS = 10.0
+"""How long the kernel may take: its lock may be held by others."""
+
+Request = tuple[int, int, bytes, str]
+"""Kind, flags, content, and what it means if the kernel refuses it."""
+
 _NETLINK_ROUTE = 0
 _SOL_NETLINK, _GET_STRICT_CHK = 270, 12
 _TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
 _MOST = 1 << 17
+
+
+one_at_a_time = threading.Lock()
+"""The kernel changes links one after the other. Who waits for that in the kernel, or tries again and again as a write
+to a sysctl does, keeps a processor busy; here it sleeps.
+"""
+
+
+class LinkExists(KernelError):
+    """One of the two names is taken."""
+
+
+class NoIpv6(KernelError):
+    """The interface takes no address of this family: it is turned off there."""
+
+
+_REFUSALS: dict[int, type[KernelError]] = {errno.EEXIST: LinkExists, errno.EACCES: NoIpv6}
 
 
 def open_route(groups: int = 0) -> socket.socket:
@@ -108,6 +132,27 @@ def ask(route: socket.socket, request: int, body: bytes, seconds: float, dump: b
                 return found
             raise KernelError(f"the kernel refused: {os.strerror(code)}")
     raise DeadlineExceeded("the kernel did not answer in time", "try again")
+
+
+def talk(route: socket.socket, requests: Sequence[Request]) -> None:
+    """Sends all at once; the kernel does one after the other. Raises KernelError for the first that it refuses."""
+    messages = [
+        message(kind, ACK | flags, number, body) for number, (kind, flags, body, _what) in enumerate(requests, 1)
+    ]
+    with one_at_a_time:
+        route.send(b"".join(messages))
+    codes: dict[int, int] = {}
+    for kind, number, body in answers(route, time.monotonic() + ANSWER_SECONDS):
+        if kind == ERROR:
+            codes[number] = error_of(body)
+        if len(codes) == len(requests):
+            break
+    else:
+        raise DeadlineExceeded("the kernel did not answer in time", "try again")
+    for number, (_kind, _flags, _body, what) in enumerate(requests, 1):
+        if codes[number]:
+            refusal = _REFUSALS.get(codes[number], KernelError)
+            raise refusal(f"{what}: {os.strerror(codes[number])}")
 
 
 def error_of(content: bytes) -> int:
