@@ -1,14 +1,17 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes and states by the thousand, for property tests."""
+"""Nodes, states and results of CNI by the thousand, for property tests."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.merge import Part
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.result import Address, Interface, Result, Route
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Node
 from ansible_collections.podnet.ovs.plugins.module_utils.model.ownership import Mark
 from ansible_collections.podnet.ovs.plugins.module_utils.model.state import (
@@ -105,3 +108,51 @@ def fresh_states(draw: st.DrawFn) -> State:
             state = state.with_port(name, PortRow(port, (InterfaceRow(port),), tag=5, external_ids=mark))
             state = state.with_link(Link(port, up=True, kind="veth"))
     return state
+
+
+SANDBOX = "/run/netns/p"
+IFNAMES = ("eth0", "net1", "net2")
+"""What a pod's plugins are called with; the first is the primary's."""
+_anything: st.SearchStrategy[Any] = st.sampled_from([1, "x", [1], {"a": None}])
+foreign = st.dictionaries(st.sampled_from(["vendor", "example.org/key"]), _anything, max_size=2)
+"""Keys that no version of the specification knows."""
+nameservers: st.SearchStrategy[Any] = st.sampled_from(
+    [{}, {"nameservers": []}, {"nameservers": ["10.0.0.53"]}, {"domain": "d", "vendor": 1}]
+)
+_cidrs = st.sampled_from(
+    ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.1/16", "10.0.1.1/32", "fd00::1/64", "fd00:0::1/64", "fd00::2/64"]
+)  # fmt: skip
+_via = st.sampled_from(["", "10.0.0.254", "fd00::fe", "fd00:0::fe"])
+_metrics = st.dictionaries(st.sampled_from(["mtu", "advmss", "priority", "table", "scope"]), st.integers(0, 255))
+_to = st.sampled_from(["0.0.0.0/0", "10.0.0.0/0", "::/0", "fd00::/0", "10.9.0.0/16", "10.9.1.0/16", "fd09::/32"])
+_few = st.integers(0, 3)
+_interface_extras: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {}, optional={"socketPath": st.just("/s"), "pciID": st.just("0000:01:00.0")}
+)
+
+
+@st.composite
+def results(draw: st.DrawFn, names: Sequence[str] = ("eth0", "net1", "net2", "pn0", "br")) -> Result:
+    """A result of ADD as version 1.1.0 has it, with the keys of a vendor on each level."""
+    interfaces = tuple(
+        Interface(
+            draw(st.sampled_from(names)), draw(macs) or "", draw(st.sampled_from([SANDBOX, ""])), draw(mtus),
+            {**draw(_interface_extras), **draw(foreign)},
+        )
+        for _number in range(draw(st.integers(0, 3)))
+    )  # fmt: skip
+    index = st.sampled_from([None, *range(len(interfaces))])
+    addresses = [Address(draw(_cidrs), draw(_via), draw(index), draw(foreign)) for _number in range(draw(_few))]
+    routes = [Route(draw(_to), draw(_via), draw(_metrics), draw(foreign)) for _number in range(draw(_few))]
+    return Result(interfaces, tuple(addresses), tuple(routes), draw(nameservers), draw(foreign))
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> list[Part]:
+    """What the plugins of one pod gave, the primary's first. Each makes its own interface, or says of none; what they
+    make on the node may be shared.
+    """
+    return [
+        Part(draw(results(("br", ifname, "pn0", ifname))), ifname, SANDBOX)
+        for ifname in IFNAMES[: draw(st.integers(1, len(IFNAMES)))]
+    ]

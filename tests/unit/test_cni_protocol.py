@@ -1,7 +1,7 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The protocol: environment, configuration, results of every version, errors."""
+"""The protocol: environment, configuration, errors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,6 @@ from ansible_collections.podnet.ovs.plugins.module_utils.cni.config import (
 )
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.reply import DelegateError, failure, success
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.request import parse_request
-from ansible_collections.podnet.ovs.plugins.module_utils.cni.result import (
-    Address,
-    Interface,
-    Result,
-    Route,
-    parse_result,
-    render,
-)
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.versions import NEWEST, SUPPORTED, at_least, parse_version
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import ConfigError, DecodeError, PodnetError
 from ansible_collections.podnet.ovs.plugins.module_utils.kernel.announce import frames
@@ -190,68 +182,6 @@ def test_what_a_wish_takes() -> None:
 def test_derived_names_fit_and_addresses_are_local_unicast(container_id: str, ifname: str) -> None:
     assert len(host_name(container_id, ifname)) == 14
     assert int(derived_mac(container_id, ifname)[:2], 16) & 3 == 2
-
-
-# Results
-
-_hosts = st.integers(1, 254).map(lambda n: f"10.0.0.{n}/24") | st.integers(1, 0xFFFF).map(lambda n: f"fd00::{n:x}/64")
-_gateways = st.sampled_from(["", "10.0.0.1", "fd00::1"])
-
-
-@st.composite
-def results(draw: st.DrawFn) -> Result:
-    names = draw(st.lists(st.sampled_from(["eth0", "net1", "pn0", "br"]), max_size=3))
-    interfaces = tuple(
-        Interface(n, draw(st.sampled_from(["", "02:00:00:00:00:01"])), draw(st.sampled_from(["", "/run/netns/p"])),
-                  draw(st.none() | st.integers(68, 9000)))
-        for n in names
-    )  # fmt: skip
-    index = st.none() | st.integers(0, len(interfaces) - 1) if interfaces else st.none()
-    addresses = tuple(Address(a, draw(_gateways), draw(index)) for a in draw(st.lists(_hosts, max_size=3)))
-    extra = st.dictionaries(st.sampled_from(["mtu", "advmss", "priority", "table", "scope"]), st.integers(1, 200))
-    destinations = draw(st.lists(st.sampled_from(["0.0.0.0/0", "::/0", "10.9.0.0/16", "fd09::/32"]), max_size=3))
-    routes = tuple(Route(d, draw(_gateways), draw(extra)) for d in destinations)
-    return Result(interfaces, addresses, routes, draw(st.sampled_from([{}, {"nameservers": ["10.0.0.53"]}])))
-
-
-@given(results())
-def test_the_newest_version_loses_nothing(result: Result) -> None:
-    assert parse_result(json.loads(json.dumps(render(result, NEWEST)))) == result
-
-
-@given(results(), st.sampled_from(SUPPORTED), st.sampled_from(SUPPORTED))
-def test_a_way_down_loses_the_same_by_any_route(result: Result, first: str, last: str) -> None:
-    if first == "0.2.0" or last == "0.2.0" or SUPPORTED.index(first) < SUPPORTED.index(last):
-        return
-    assert render(parse_result(render(result, first)), last) == render(result, last)
-
-
-@given(results(), st.sampled_from(SUPPORTED))
-def test_a_version_has_only_its_own_keys(result: Result, version: str) -> None:
-    try:
-        document = render(result, version)
-    except ConfigError:
-        assert version == "0.2.0" and not result.addresses
-        return
-    assert document["cniVersion"] == version
-    if version == "0.2.0":
-        assert not {"interfaces", "ips", "routes"} & set(document)
-        return
-    assert all(("version" in item) == (not at_least(version, "1.0.0")) for item in document.get("ips", ()))
-    if version != NEWEST:
-        assert all("mtu" not in item for item in document.get("interfaces", ()))
-        assert all(set(item) <= {"dst", "gw"} for item in document.get("routes", ()))
-
-
-def test_an_absent_index_stays_absent() -> None:
-    result = parse_result({"ips": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.3/24", "interface": -1}]})
-    assert [item.interface for item in result.addresses] == [None, None]
-
-
-@pytest.mark.parametrize("document", [[], {"ips": [{}]}, {"ips": [{"address": "x"}]}, {"routes": [{"dst": 1}]}, "x"])
-def test_what_is_no_result_is_code_6(document: Any) -> None:
-    with pytest.raises(DecodeError):
-        parse_result(document)
 
 
 # Replies

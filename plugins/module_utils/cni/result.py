@@ -4,26 +4,39 @@
 """Results of ADD: read from any version of the specification, written in any.
 
 What a version cannot carry is left out on the way down: 0.2.0 has one address per family and no interfaces; before
-1.1.0 an interface has no MTU and a route no metric, table, scope, MTU or MSS.
+1.1.0 an interface has no MTU and a route no metric, table, scope, MTU or MSS. Keys that no version knows are kept.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ConfigError, DecodeError
 from .versions import at_least
 
-_INTERFACE_EXTRAS = ("mtu", "socketPath", "pciID")
-_ROUTE_EXTRAS = ("mtu", "advmss", "priority", "table", "scope")
+T = TypeVar("T")
+
+INTERFACE_EXTRAS = ("mtu", "socketPath", "pciID")
+"""What 1.1.0 added."""
+ROUTE_EXTRAS = ("mtu", "advmss", "priority", "table", "scope")
+"""What 1.1.0 added."""
+_RESULT_KEYS = ("cniVersion", "interfaces", "ips", "routes", "dns", "ip4", "ip6")
+_ADDRESS_KEYS = ("version", "address", "interface", "gateway", "ip", "routes")
+_MOST = (1 << 32) - 1
+"""Of a number for the kernel, but for a scope, which is a byte there."""
+_MOST_SCOPE = 255
+_CIDR = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 
 @dataclass(frozen=True)
 class Interface:
-    """`sandbox` is the network namespace's path, empty on the host. `mtu` is bytes, None unknown."""
+    """`sandbox` is the network namespace's path, empty on the host. `mtu` is bytes, None unknown. `extra` holds all
+    other keys.
+    """
 
     name: str
     mac: str = ""
@@ -34,11 +47,14 @@ class Interface:
 
 @dataclass(frozen=True)
 class Address:
-    """`address` is a CIDR; `interface` an index of the result's interfaces, None if it names none."""
+    """`address` is a CIDR; `interface` an index of the result's interfaces, None if it names none. `foreign` holds keys
+    that no version knows.
+    """
 
     address: str
     gateway: str = ""
     interface: int | None = None
+    foreign: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def family(self) -> int:
@@ -48,11 +64,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Route:
-    """`gateway` empty: by the gateway of an address of the same family. `extra` holds the keys that 1.1.0 added."""
+    """`gateway` empty: by the gateway of an address of the same family. `extra` holds the keys that 1.1.0 added,
+    `foreign` those that no version knows.
+    """
 
     destination: str
     gateway: str = ""
     extra: Mapping[str, int] = field(default_factory=dict)
+    foreign: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def family(self) -> int:
@@ -62,12 +81,13 @@ class Route:
 
 @dataclass(frozen=True)
 class Result:
-    """A result, independent of a version."""
+    """A result, independent of a version. `foreign` holds keys that no version knows."""
 
     interfaces: tuple[Interface, ...] = ()
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
     dns: Mapping[str, Any] = field(default_factory=dict)
+    foreign: Mapping[str, Any] = field(default_factory=dict)
 
     def extended(
         self,
@@ -84,30 +104,31 @@ class Result:
         mine = (replace(item, interface=index) for item in addresses)
         return Result(
             (*self.interfaces, *interfaces), (*self.addresses, *mine), (*self.routes, *routes),
-            {**self.dns, **(dns or {})},
+            {**self.dns, **(dns or {})}, self.foreign,
         )  # fmt: skip
 
 
 def parse_result(document: object, path: str = "result") -> Result:
-    """Reads a result of any version, told by its keys. Raises DecodeError."""
-    if not isinstance(document, Mapping):
-        raise DecodeError(f"{path}: an object is wanted, not {document!r}")
-    try:
-        if "ip4" in document or "ip6" in document:
-            return _parse_oldest(document)
-        return Result(
-            tuple(_parse_interface(item) for item in document.get("interfaces") or ()),
-            tuple(_parse_address(item) for item in document.get("ips") or ()),
-            tuple(_parse_route(item) for item in document.get("routes") or ()),
-            dict(document.get("dns") or {}),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DecodeError(f"{path} is not a CNI result: {error!r}") from error
+    """Reads a result of any version, told by its keys. An index that is of no interface counts as not given.
+
+    Raises DecodeError that names the key.
+    """
+    table = _table(document, path)
+    dns = _table(table.get("dns") or {}, f"{path}.dns")
+    foreign = _others(table, _RESULT_KEYS)
+    if "ip4" in table or "ip6" in table:
+        return replace(_parse_oldest(table, path), dns=dns, foreign=foreign)
+    interfaces = _each(table, "interfaces", path, _parse_interface)
+    addresses = (
+        item if item.interface in range(len(interfaces)) else replace(item, interface=None)
+        for item in _each(table, "ips", path, _parse_address)
+    )
+    return Result(interfaces, tuple(addresses), _each(table, "routes", path, _parse_route), dns, foreign)
 
 
 def render(result: Result, version: str) -> dict[str, Any]:
     """The result as a version of the specification writes it. Raises ConfigError for 0.2.0 without an address."""
-    document: dict[str, Any] = {"cniVersion": version}
+    document: dict[str, Any] = {"cniVersion": version, **result.foreign}
     if not at_least(version, "0.3.0"):
         return {**document, **_render_oldest(result)}
     newest = at_least(version, "1.1.0")
@@ -123,46 +144,108 @@ def render(result: Result, version: str) -> dict[str, Any]:
     return document
 
 
-def _parse_oldest(document: Mapping[str, Any]) -> Result:
-    addresses, routes = [], []
+def _parse_oldest(table: Mapping[str, Any], path: str) -> Result:
+    addresses: list[Address] = []
+    routes: list[Route] = []
     for key in ("ip4", "ip6"):
-        part = document.get(key)
-        if part:
-            addresses.append(Address(_cidr(part["ip"]), part.get("gateway") or ""))
-            routes += [_parse_route(item) for item in part.get("routes") or ()]
-    return Result((), tuple(addresses), tuple(routes), dict(document.get("dns") or {}))
+        if table.get(key):
+            place = f"{path}.{key}"
+            part = _table(table[key], place)
+            addresses.append(_address(part, "ip", place))
+            routes += _each(part, "routes", place, _parse_route)
+    return Result((), tuple(addresses), tuple(routes))
 
 
-def _parse_interface(item: Mapping[str, Any]) -> Interface:
-    known = ("name", "mac", "sandbox", "mtu")
-    extra = {key: value for key, value in item.items() if key not in known}
-    return Interface(str(item["name"]), item.get("mac") or "", item.get("sandbox") or "", item.get("mtu"), extra)
+def _parse_interface(item: object, path: str) -> Interface:
+    table = _table(item, path)
+    mtu = table.get("mtu")
+    return Interface(
+        _text(table.get("name"), f"{path}.name"),
+        _text(table.get("mac") or "", f"{path}.mac"),
+        _text(table.get("sandbox") or "", f"{path}.sandbox"),
+        None if mtu is None else _number(mtu, f"{path}.mtu"),
+        _others(table, ("name", "mac", "sandbox", "mtu")),
+    )
 
 
-def _parse_address(item: Mapping[str, Any]) -> Address:
-    index = item.get("interface")
+def _parse_address(item: object, path: str) -> Address:
+    table = _table(item, path)
+    index = table.get("interface")
     if index is not None and (isinstance(index, bool) or not isinstance(index, int)):
-        raise ValueError(f"interface {index!r} is not an index")
-    return Address(_cidr(item["address"]), item.get("gateway") or "", index if index is None or index >= 0 else None)
+        raise _wrong(f"{path}.interface", index, "an index of an interface")
+    return replace(_address(table, "address", path), interface=index)
 
 
-def _parse_route(item: Mapping[str, Any]) -> Route:
-    destination = _text(item["dst"])
-    ipaddress.ip_network(destination, strict=False)
-    extra = {key: int(item[key]) for key in _ROUTE_EXTRAS if item.get(key) is not None}
-    return Route(destination, item.get("gw") or "", extra)
+def _parse_route(item: object, path: str) -> Route:
+    table = _table(item, path)
+    given = [key for key in ROUTE_EXTRAS if table.get(key) is not None]
+    most = {"scope": _MOST_SCOPE}
+    extra = {key: _number(table[key], f"{path}.{key}", most.get(key, _MOST)) for key in given}
+    return Route(
+        _cidr(table.get("dst"), f"{path}.dst"), _gateway(table, "gw", path), extra,
+        _others(table, ("dst", "gw", *ROUTE_EXTRAS)),
+    )  # fmt: skip
 
 
-def _cidr(value: object) -> str:
-    text = _text(value)
-    ipaddress.ip_interface(text)
+def _address(table: Mapping[str, Any], key: str, path: str) -> Address:
+    return Address(
+        _cidr(table.get(key), f"{path}.{key}"), _gateway(table, "gateway", path), None, _others(table, _ADDRESS_KEYS)
+    )  # fmt: skip
+
+
+def _each(table: Mapping[str, Any], key: str, path: str, parse: Callable[[object, str], T]) -> tuple[T, ...]:
+    items = table.get(key) or []
+    if not isinstance(items, list):
+        raise _wrong(f"{path}.{key}", items, "a list")
+    return tuple(parse(item, f"{path}.{key}[{index}]") for index, item in enumerate(items))
+
+
+def _others(table: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in known}
+
+
+def _table(value: object, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong(path, value, "an object")
+    return value
+
+
+def _cidr(value: object, path: str) -> str:
+    """As runtimes read it: an address and the length of its prefix."""
+    text = _text(value, path)
+    try:
+        ipaddress.ip_interface(text)
+    except ValueError:
+        text = ""
+    if not _CIDR.fullmatch(text):
+        raise _wrong(path, value, "an address with the length of its prefix")
     return text
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a string")
+def _gateway(table: Mapping[str, Any], key: str, path: str) -> str:
+    text = _text(table.get(key) or "", f"{path}.{key}")
+    try:
+        if text:
+            ipaddress.ip_address(text)
+    except ValueError:
+        raise _wrong(f"{path}.{key}", text, "an address") from None
+    return text
+
+
+def _number(value: object, path: str, most: int = _MOST) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise _wrong(path, value, f"a whole number, 0 to {most}")
     return value
+
+
+def _text(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(path, value, "a string")
+    return value
+
+
+def _wrong(path: str, value: object, wanted: str) -> DecodeError:
+    return DecodeError(f"{path}: {wanted} is wanted, not {value!r}"[:200], "this is no result of a CNI plugin")
 
 
 def _render_oldest(result: Result) -> dict[str, Any]:
@@ -171,7 +254,7 @@ def _render_oldest(result: Result) -> dict[str, Any]:
         first = next((item for item in result.addresses if item.family == family), None)
         if first is not None:
             routes = [_render_route(item, False) for item in result.routes if item.family == family]
-            document[key] = {"ip": first.address, **_given(gateway=first.gateway, routes=routes)}
+            document[key] = {"ip": first.address, **_given(gateway=first.gateway, routes=routes), **first.foreign}
     if not document:
         raise ConfigError("cniVersion", "0.2.0 cannot express a result without an address", "use 0.3.1 or later")
     document["dns"] = dict(result.dns)
@@ -183,7 +266,7 @@ def _render_interface(item: Interface, newest: bool) -> dict[str, Any]:
     if newest:
         document.update(_given(mtu=item.mtu))
     document.update(_given(sandbox=item.sandbox))
-    document.update({key: value for key, value in item.extra.items() if newest or key not in _INTERFACE_EXTRAS})
+    document.update({key: value for key, value in item.extra.items() if newest or key not in INTERFACE_EXTRAS})
     return document
 
 
@@ -194,11 +277,11 @@ def _render_address(item: Address, with_family: bool) -> dict[str, Any]:
         document["gateway"] = item.gateway
     if item.interface is not None:
         document["interface"] = item.interface
-    return document
+    return {**document, **item.foreign}
 
 
 def _render_route(item: Route, newest: bool) -> dict[str, Any]:
-    return {"dst": item.destination, **_given(gw=item.gateway), **(item.extra if newest else {})}
+    return {"dst": item.destination, **_given(gw=item.gateway), **(item.extra if newest else {}), **item.foreign}
 
 
 def _given(**pairs: Any) -> dict[str, Any]:
