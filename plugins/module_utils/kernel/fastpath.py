@@ -25,6 +25,7 @@ from ..errors import DeadlineExceeded, KernelError
 from .netns import visit
 from .offload import compute_checksums
 from .pod import PodRoute, Seen, index_of, set_sysctl
+from .podroutes import add_routes, routes_of
 from .rtnetlink import (
     ACK,
     ADDRESS,
@@ -35,20 +36,18 @@ from .rtnetlink import (
     EXCL,
     GETADDR,
     GETLINK,
-    GETROUTE,
     GROUP_LINK,
     LINK,
     NEWADDR,
     NEWLINK,
-    NEWROUTE,
     REPLACE,
-    ROUTE,
     NoIpv6,
     Request,
     answers,
     ask,
     attributes,
     error_of,
+    family_of,
     message,
     one_at_a_time,
     open_route,
@@ -64,10 +63,7 @@ _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
 _IFA_F_NODAD = 0x02
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_METRICS, _RTA_TABLE = 1, 4, 5, 6, 8, 15
-_RTAX_MTU, _RTAX_ADVMSS = 2, 8
-_RTN_UNICAST, _RTPROT_STATIC, _RTNH_F_ONLINK = 1, 4, 4
-_RT_TABLE_MAIN, _SCOPE_UNIVERSE, _SCOPE_LINK = 254, 0, 253
+_SCOPE_UNIVERSE = 0
 _LOOPBACK = 1
 """The loopback interface is the first of every namespace (net/core/dev.c, LOOPBACK_IFINDEX)."""
 
@@ -131,19 +127,13 @@ class PodSpace:
             (NEWADDR, CREATE | EXCL, _address(index, item), f"{name} does not take the address {item}")
             for item in wanted
         ]
-        networks = [item.network for item in wanted]
-        requests += [
-            (NEWROUTE, CREATE | REPLACE, _route(index, to, networks), f"{name} does not take the route {_words(to)}")
-            for to in routes
-        ]
-        if not requests:
-            return
-        try:
-            self.talk(requests)
-        except NoIpv6:
-            visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
-            again = [(kind, flags & ~EXCL | REPLACE, body, what) for kind, flags, body, what in requests]
-            self.talk(again)
+        if requests:
+            try:
+                self.talk(requests)
+            except NoIpv6:
+                visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
+                self.talk([(kind, CREATE | REPLACE, body, what) for kind, _flags, body, what in requests])
+        add_routes(self._route, name, index, list(routes), [item.network for item in wanted])
 
     def observe(self, name: str) -> Seen | None:
         """The interface as the kernel has it, None if it is not there. Raises KernelError."""
@@ -160,7 +150,7 @@ class PodSpace:
             mtu=int.from_bytes(columns.get(_IFLA_MTU, b""), sys.byteorder),
             up=bool(LINK.unpack_from(link)[3] & _IFF_UP),
             addresses=frozenset(_addresses_of(self._route, index)),
-            routes=frozenset(_routes_of(self._route, index)),
+            routes=frozenset(routes_of(self._route, index)),
         )
 
 
@@ -248,17 +238,6 @@ def _addresses_of(route: socket.socket, index: int) -> Iterator[str]:
             yield f"{socket.inet_ntop(family, address)}/{prefix}"
 
 
-def _routes_of(route: socket.socket, index: int) -> Iterator[tuple[str, str]]:
-    for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9), ANSWER_SECONDS, dump=True):
-        family, length = ROUTE.unpack_from(body)[:2]
-        columns = parse(body[ROUTE.size :])
-        if columns.get(_RTA_OIF) != u32(index):
-            continue
-        to = columns.get(_RTA_DST) or bytes(4 if family == socket.AF_INET else 16)
-        gateway = columns.get(_RTA_GATEWAY)
-        yield f"{socket.inet_ntop(family, to)}/{length}", socket.inet_ntop(family, gateway) if gateway else ""
-
-
 def _open_both() -> tuple[socket.socket, socket.socket]:
     return open_route(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
@@ -272,44 +251,8 @@ def _address(index: int, item: ipaddress.IPv4Interface | ipaddress.IPv6Interface
     if item.version == 4 and item.network.prefixlen < 31:
         pairs.append((_IFA_BROADCAST, item.network.broadcast_address.packed))
     flags = _IFA_F_NODAD if item.version == 6 else 0
-    head = ADDRESS.pack(_family(item.version), item.network.prefixlen, flags, _SCOPE_UNIVERSE, index)
+    head = ADDRESS.pack(family_of(item.version), item.network.prefixlen, flags, _SCOPE_UNIVERSE, index)
     return head + attributes(pairs)
-
-
-def _route(index: int, item: PodRoute, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bytes:
-    to = ipaddress.ip_network(item.destination, strict=False)
-    flags, scope = 0, _SCOPE_UNIVERSE
-    pairs = [(_RTA_DST, to.network_address.packed)] if to.prefixlen else []
-    pairs.append((_RTA_OIF, u32(index)))
-    if item.gateway:
-        gateway = ipaddress.ip_address(item.gateway)
-        pairs.append((_RTA_GATEWAY, gateway.packed))
-        # A gateway outside of the pod's own networks is on the link nevertheless: this is its only one.
-        if not gateway.is_link_local and not any(gateway in network for network in networks):
-            flags = _RTNH_F_ONLINK
-    elif to.version == 4:
-        scope = _SCOPE_LINK
-    table = item.table or _RT_TABLE_MAIN
-    pairs.append((_RTA_TABLE, u32(table)))
-    if item.priority:
-        pairs.append((_RTA_PRIORITY, u32(item.priority)))
-    metrics = [(kind, u32(value)) for kind, value in ((_RTAX_MTU, item.mtu), (_RTAX_ADVMSS, item.advmss)) if value]
-    if metrics:
-        pairs.append((_RTA_METRICS, attributes(metrics)))
-    scope = scope if item.scope is None else item.scope
-    head = ROUTE.pack(
-        _family(to.version), to.prefixlen, 0, 0, min(table, 255) if table < 256 else 0, _RTPROT_STATIC,
-        scope, _RTN_UNICAST, flags,
-    )  # fmt: skip
-    return head + attributes(pairs)
-
-
-def _words(item: PodRoute) -> str:
-    return f"to {item.destination}" + (f" by {item.gateway}" if item.gateway else "")
-
-
-def _family(version: int) -> int:
-    return int(socket.AF_INET if version == 4 else socket.AF_INET6)
 
 
 def _text(value: str) -> bytes:

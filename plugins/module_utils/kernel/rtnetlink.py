@@ -19,7 +19,7 @@ from ..errors import DeadlineExceeded, KernelError
 
 # linux/netlink.h, linux/rtnetlink.h
 ERROR, DONE = 2, 3
-NEWLINK, DELLINK, GETLINK, NEWADDR, GETADDR, NEWROUTE, GETROUTE = 16, 17, 18, 20, 22, 24, 26
+NEWLINK, DELLINK, GETLINK, NEWADDR, GETADDR, NEWROUTE, DELROUTE, GETROUTE = 16, 17, 18, 20, 22, 24, 25, 26
 REQUEST, ACK, REPLACE, EXCL, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
 GROUP_LINK, GROUP_IPV4_ADDRESS, GROUP_IPV6_ADDRESS = 0x1, 0x10, 0x100
 LINK = struct.Struct("=BxHiII")
@@ -136,6 +136,19 @@ def ask(route: socket.socket, request: int, body: bytes, seconds: float, dump: b
 
 def talk(route: socket.socket, requests: Sequence[Request]) -> None:
     """Sends all at once; the kernel does one after the other. Raises KernelError for the first that it refuses."""
+    codes = try_talk(route, requests)
+    refuse([(code, what) for code, (_kind, _flags, _body, what) in zip(codes, requests)])
+
+
+def refuse(outcomes: Iterable[tuple[int, str]]) -> None:
+    """Raises KernelError for the first errno that is not 0, with the words beside it."""
+    for code, what in outcomes:
+        if code:
+            raise _REFUSALS.get(code, KernelError)(f"{what}: {os.strerror(code)}")
+
+
+def try_talk(route: socket.socket, requests: Sequence[Request]) -> list[int]:
+    """Sends all at once, and gives what the kernel says to each: 0, or an errno. Raises DeadlineExceeded."""
     messages = [
         message(kind, ACK | flags, number, body) for number, (kind, flags, body, _what) in enumerate(requests, 1)
     ]
@@ -149,15 +162,17 @@ def talk(route: socket.socket, requests: Sequence[Request]) -> None:
             break
     else:
         raise DeadlineExceeded("the kernel did not answer in time", "try again")
-    for number, (_kind, _flags, _body, what) in enumerate(requests, 1):
-        if codes[number]:
-            refusal = _REFUSALS.get(codes[number], KernelError)
-            raise refusal(f"{what}: {os.strerror(codes[number])}")
+    return [codes[number] for number in range(1, len(requests) + 1)]
 
 
 def error_of(content: bytes) -> int:
     """The errno of a message of kind ERROR, 0 for an acknowledgement."""
     return -int(struct.unpack_from("=i", content)[0])
+
+
+def family_of(version: int) -> int:
+    """The address family of IP version 4 or 6."""
+    return int(socket.AF_INET if version == 4 else socket.AF_INET6)
 
 
 def u32(value: int) -> bytes:
