@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ansible_collections.podnet.ovs.plugins.module_utils.attach.serve import SECONDS
+from ansible_collections.podnet.ovs.plugins.module_utils.attach.plugin import SECONDS
 from ansible_collections.podnet.ovs.plugins.module_utils.client import SIGN_SECONDS
 from ansible_collections.podnet.ovs.tests.fault.resident import (
     QUIET_FILES,

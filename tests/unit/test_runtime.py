@@ -22,7 +22,12 @@ from ansible_collections.podnet.ovs.plugins.module_utils.errors import (
     PodnetError,
     RefusedError,
 )
-from ansible_collections.podnet.ovs.plugins.plugin_utils.archive import Archive, ArchiveError, build_archive
+from ansible_collections.podnet.ovs.plugins.plugin_utils.archive import (
+    CNI_TYPES,
+    Archive,
+    ArchiveError,
+    build_archive,
+)
 
 
 def wheel(folder: Path, name: str, tag: str = "py3-none-any") -> None:
@@ -248,10 +253,10 @@ def test_another_folder_for_plugins_takes_the_links_of_the_one_before_with_it(co
     node.install(archive, aliases=("ovs",))
     node.bin_dir = first + "-of-k3s"
     assert node.install(archive) == [
-        f"remember {node.bin_dir}", f"link {node.bin_dir}/podnet-ovs",
-        f"unlink {first}/ovs", f"unlink {first}/podnet-ovs",
+        f"remember {node.bin_dir}", *(f"link {node.bin_dir}/{name}" for name in sorted(CNI_TYPES)),
+        *(f"unlink {first}/{name}" for name in sorted((*CNI_TYPES, "ovs"))),
     ]  # fmt: skip
-    assert os.listdir(first) == [] and os.listdir(node.bin_dir) == ["podnet-ovs"]
+    assert os.listdir(first) == [] and sorted(os.listdir(node.bin_dir)) == sorted(CNI_TYPES)
     assert node.install(archive) == []
     runtime.uninstall(node.opt, first, node.command)
     assert os.listdir(node.bin_dir) == [], "whoever removes it need not know the folder"
@@ -264,7 +269,7 @@ def test_names_of_peers_lead_to_the_plugin_as_long_as_they_are_listed(collection
     assert os.readlink(ovs) == os.readlink(f"{node.bin_dir}/podnet-ovs") and not os.path.lexists(antrea)
     assert node.install(archive, aliases=("ovs",)) == []
     assert node.install(archive, aliases=("antrea",)) == [f"link {antrea}", f"unlink {ovs}"]
-    assert sorted(os.listdir(node.bin_dir)) == ["antrea", "podnet-ovs"]
+    assert sorted(os.listdir(node.bin_dir)) == sorted(("antrea", *CNI_TYPES))
     second = changed(collection, "two")
     assert f"unlink {antrea}" not in node.install(second, aliases=("antrea",))
     runtime.uninstall(node.opt, node.bin_dir, node.command)
@@ -283,7 +288,7 @@ def test_a_peer_that_is_installed_itself_is_not_replaced(collection: Path, node:
     with pytest.raises(RefusedError, match=r"/ovs is there and not of podnet.ovs") as caught:
         node.install(changed(collection, "two"), aliases=("antrea", "ovs"))
     assert "take ovs out of podnet_cni_aliases" in caught.value.hint and "DaemonSet" in caught.value.hint
-    assert node.state() == before and sorted(os.listdir(node.bin_dir)) == ["ovs", "podnet-ovs"]
+    assert node.state() == before and sorted(os.listdir(node.bin_dir)) == sorted(("ovs", *CNI_TYPES))
     runtime.uninstall(node.opt, node.bin_dir, node.command)
     assert os.listdir(node.bin_dir) == ["ovs"], "what is not ours stays"
 

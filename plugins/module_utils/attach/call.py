@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..cni.config import NetConf
 from ..cni.request import Request
@@ -54,7 +54,7 @@ class Steps:
 class Call:
     """`netns_fd` is a descriptor of the pod's namespace, None if it is not to be had; `turn_fd` one that holds the
     attachment's turn (turns.py), -1 without; `waited`: another call for the same attachment was served right before.
-    `deadline` is of time.monotonic().
+    `deadline` is of time.monotonic(). `notes`: what a call that succeeds has to say to a person.
     """
 
     request: Request
@@ -66,6 +66,7 @@ class Call:
     steps: Steps
     turn_fd: int = -1
     waited: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def switch(self, endpoint: str, port: str = "", most: float = ANSWER_SECONDS) -> AbstractContextManager[Switch]:
         """The Open vSwitch database, for a port. Raises OvsdbUnavailable, DeadlineExceeded."""
@@ -78,8 +79,8 @@ class Call:
             raise DeadlineExceeded(f"{self.request.verb} took too long")
         return left
 
-    def of(self, container_id: str, ifname: str) -> Call:
-        """The same call for another attachment, whose namespace is not known."""
-        request = replace(self.request, container_id=container_id, ifname=ifname, netns="")
-        env = {**self.env, "CNI_CONTAINERID": container_id, "CNI_IFNAME": ifname, "CNI_NETNS": ""}
+    def of(self, container_id: str, ifname: str, netns: str = "") -> Call:
+        """The same call for another attachment. `netns`: the path of its namespace, empty if it is not known."""
+        request = replace(self.request, container_id=container_id, ifname=ifname, netns=netns)
+        env = {**self.env, "CNI_CONTAINERID": container_id, "CNI_IFNAME": ifname, "CNI_NETNS": netns}
         return replace(self, request=request, env=env, netns_fd=None)

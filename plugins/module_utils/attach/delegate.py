@@ -35,11 +35,11 @@ def find_plugin(plugin: str, path: Iterable[str]) -> str | None:
     return None
 
 
-def missing(plugin: str, path: Iterable[str]) -> DelegateError:
-    """The error for a plugin that no folder has."""
+def missing(plugin: str, path: Iterable[str], key: str = "ipam.type") -> DelegateError:
+    """The error for a plugin that no folder has; `key` is where it is named."""
     return DelegateError(
-        f"ipam.type: no plugin {plugin!r} in {':'.join(path) or 'an empty CNI_PATH'}",
-        "install it there, or name another plugin in ipam.type",
+        f"{key}: no plugin {plugin!r} in {':'.join(path) or 'an empty CNI_PATH'}",
+        f"install it there, or name another plugin in {key}",
         INVALID_CONFIG,
     )
 

@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..cni.request import ADD, CHECK, DEL, GC, STATUS, Request
+from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request
 from .call import Call, Means
+from .turns import turn
+
+SECONDS: Mapping[str, float] = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5.0}
+"""How long a call may take: well below the four minutes that a kubelet waits."""
+
+TURN_SECONDS = 15.0
+"""How long a call waits for another one of the same attachment."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,9 @@ class Plugin:
     `add` gives the result in the configuration's version, and takes back what it made if it fails. `delete` takes what
     is missing as done. `let_go` serves a DEL without a readable configuration as well as that can be, and gives whether
     there was or may be anything.
+
+    `seconds`: how long a verb may take. `scope`: of its turns; a plugin that calls others of its kind has one of its
+    own, so as not to wait for itself.
     """
 
     type: str
@@ -29,9 +39,22 @@ class Plugin:
     status: Callable[[Call], None]
     collect: Callable[[Call], None]
     let_go: Callable[[Request, Means], bool]
+    seconds: Mapping[str, float] = field(default_factory=lambda: SECONDS)
+    scope: str = ""
 
-    def run(self, call: Call) -> dict[str, Any] | None:
-        """The verb of the call; a result only from ADD."""
+    def serve(self, call: Call) -> dict[str, Any] | None:
+        """The verb of the call, in its turn: ADD, DEL and CHECK of one attachment take turns, other verbs are of none.
+
+        Gives the result of ADD. Raises PodnetError.
+        """
+        request = call.request
+        if request.verb not in (ADD, DEL, CHECK):
+            return self._run(call)
+        with turn(request.container_id, request.ifname, call.seconds(TURN_SECONDS), self.scope) as (fd, waited):
+            call.steps.done("turn")
+            return self._run(replace(call, turn_fd=fd, waited=waited))
+
+    def _run(self, call: Call) -> dict[str, Any] | None:
         verb = call.request.verb
         if verb == ADD:
             return self.add(call)

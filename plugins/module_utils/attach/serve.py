@@ -8,31 +8,27 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..cni.config import NetConf, decode, parse_netconf
 from ..cni.reply import Reply, failure, success
-from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Impossible, Request, parse_request
+from ..cni.request import DEL, VERSION, Impossible, Request, parse_request
 from ..cni.versions import NEWEST, SUPPORTED
 from ..errors import INTERNAL, DecodeError, InvalidEnvironment, PodnetError
+from . import meta
 from .call import Call, Means, Steps
 from .plugin import Plugin
 from .plugins import PLUGINS
-from .turns import turn
 
-SECONDS = {ADD: 30.0, DEL: 20.0, CHECK: 20.0, GC: 60.0, STATUS: 10.0, VERSION: 5.0}
-"""How long a call may take: well below the four minutes that a kubelet waits."""
+KNOWN: Mapping[str, Plugin] = {**PLUGINS, meta.TYPE: meta.PLUGIN}
+"""What is served: the plugins that others may be made of, and the one that is."""
 
 SLOW_SECONDS = 0.5
 """From then on a call's line in the log says where its time went."""
 
 LOG_CHARS = 64
 """Of a word in the log, whatever a caller says."""
-
-TURN_SECONDS = 15.0
-"""How long a call waits for another one of the same attachment."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +55,17 @@ def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | Non
     code = 0
     try:
         request = parse_request(env)
-        known = PLUGINS.get(plugin)
+        known = KNOWN.get(plugin)
         if known is None:
-            raise InvalidEnvironment(f"unknown plugin {plugin!r}", f"known here: {', '.join(PLUGINS)}")
+            raise InvalidEnvironment(f"unknown plugin {plugin!r}", f"known here: {', '.join(KNOWN)}")
         if request.verb == VERSION:
             reply = success({"cniVersion": NEWEST, "supportedVersions": list(SUPPORTED)})
         else:
             raw = _decode(known, request, stdin, means)
             version = raw.get("cniVersion", NEWEST)
             conf = parse_netconf(raw, stdin, forgiving=request.verb == DEL)
-            call = Call(request, conf, env, netns_fd, began + SECONDS[request.verb], means, steps)
-            with _turn(call) as (fd, waited):
-                steps.done("turn")
-                reply = success(known.run(replace(call, turn_fd=fd, waited=waited)))
+            call = Call(request, conf, env, netns_fd, began + known.seconds[request.verb], means, steps)
+            reply = success(known.serve(call), call.notes)
     except Impossible as error:
         done = env.get("CNI_COMMAND") == DEL
         code = 0 if done else error.code
@@ -97,14 +91,6 @@ def _decode(plugin: Plugin, request: Request, stdin: bytes, means: Means) -> dic
         if request.verb != DEL or plugin.let_go(request, means):
             raise
         return {}
-
-
-def _turn(call: Call) -> AbstractContextManager[tuple[int, bool]]:
-    """ADD, DEL and CHECK of one attachment take turns; other verbs are of none."""
-    request = call.request
-    if request.verb not in (ADD, DEL, CHECK):
-        return nullcontext((-1, False))
-    return turn(request.container_id, request.ifname, call.seconds(TURN_SECONDS))
 
 
 def _log_line(

@@ -24,13 +24,15 @@ FOLDER = RUN + "/turns"
 
 
 @contextlib.contextmanager
-def turn(container_id: str, ifname: str, seconds: float) -> Iterator[tuple[int, bool]]:
+def turn(container_id: str, ifname: str, seconds: float, scope: str = "") -> Iterator[tuple[int, bool]]:
     """Holds the attachment's turn, and gives the descriptor that does, and whether it had to be waited for.
 
-    There are 4096 files at most, so two attachments may share one; they then only wait for each other.
+    Turns of another `scope` are others.
+
+    There are 4096 files at most of a scope, so two attachments may share one; they then only wait for each other.
     Raises PodnetError with code 11 if it is not free within `seconds`.
     """
-    fd = _open(hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3])
+    fd = _open(_name(container_id, ifname, scope))
     waits = not _taken(fd)
     if waits and not _waited(fd, seconds):
         raise PodnetError(
@@ -42,9 +44,13 @@ def turn(container_id: str, ifname: str, seconds: float) -> Iterator[tuple[int, 
         os.close(fd)
 
 
-def try_turn(container_id: str, ifname: str) -> AbstractContextManager[bool]:
+def try_turn(container_id: str, ifname: str, scope: str = "") -> AbstractContextManager[bool]:
     """Holds the attachment's turn if no call is at work on it; gives whether it does."""
-    return _tried(_open(hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3]))
+    return _tried(_open(_name(container_id, ifname, scope)))
+
+
+def _name(container_id: str, ifname: str, scope: str) -> str:
+    return scope + hashlib.sha256(f"{container_id}/{ifname}".encode()).hexdigest()[:3]
 
 
 @contextlib.contextmanager

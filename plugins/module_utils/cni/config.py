@@ -96,7 +96,7 @@ def parse_netconf(raw: Mapping[str, Any], stdin: bytes, forgiving: bool = False)
             raise
 
     nothing: Mapping[str, Any] = {}
-    name = read(lambda: _name(raw.get("name")), "")
+    name = read(lambda: parse_name(raw.get("name")), "")
     return NetConf(
         version=read(lambda: parse_version(raw.get("cniVersion")), NEWEST),
         name=name,
@@ -118,6 +118,15 @@ def parse_plugin_type(value: object, path: str) -> str:
     return value
 
 
+def parse_name(value: object, path: str = "name") -> str:
+    """A network's name."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ConfigError(path, f"{value!r} is not a network name"[:200], "a letter or digit, and then also . _ -")
+    if len(value) > MAX_NAME:
+        raise ConfigError(path, f"the network's name has {len(value)} characters", f"at most {MAX_NAME} fit")
+    return value
+
+
 def valid_attachments(raw: Mapping[str, Any]) -> frozenset[tuple[str, str]] | None:
     """The (container id, interface name) pairs that GC is to keep; None if the runtime does not say."""
     for key in VALID_ATTACHMENTS:
@@ -128,14 +137,6 @@ def valid_attachments(raw: Mapping[str, Any]) -> frozenset[tuple[str, str]] | No
             raise ConfigError(key, "a list is wanted")
         return frozenset(_attachment(entry, f"{key}[{i}]") for i, entry in enumerate(entries))
     return None
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ConfigError("name", f"{value!r} is not a network name", "a letter or digit, and then also . _ -")
-    if len(value) > MAX_NAME:
-        raise ConfigError("name", f"the network's name has {len(value)} characters", f"at most {MAX_NAME} fit")
-    return value
 
 
 def _ipam(raw: Mapping[str, Any]) -> Mapping[str, Any]:

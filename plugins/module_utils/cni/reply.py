@@ -9,7 +9,7 @@ The one place that turns an error into the JSON of the specification, section "E
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,10 @@ class Reported(DelegateError):
     """An error that the plugin itself reported, as the specification has it: it holds nothing then."""
 
 
-def success(document: Mapping[str, Any] | None = None) -> Reply:
-    """Exit status 0, with a result or with nothing."""
-    return Reply(0, b"" if document is None else encode(document))
+def success(document: Mapping[str, Any] | None = None, notes: Iterable[str] = ()) -> Reply:
+    """Exit status 0, with a result or with nothing. Notes are for a person, on standard error."""
+    lines = "".join(f"{_short(note)}\n" for note in notes)
+    return Reply(0, b"" if document is None else encode(document), lines.encode())
 
 
 def failure(error: PodnetError, version: object = None) -> Reply:

@@ -70,6 +70,14 @@ def parse_address(value: object, path: str) -> InterfaceAddress:
     return address
 
 
+def parse_address_alone(value: object, path: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address without a prefix length. Raises ConfigError."""
+    try:
+        return ipaddress.ip_address(value if isinstance(value, str) else "")
+    except ValueError:
+        raise ConfigError(path, f"{value!r} is not an address"[:200], "like 10.0.0.1 or fd00::1") from None
+
+
 def parse_mtu(value: object, path: str) -> int:
     """An MTU in bytes, without the Ethernet header. Raises ConfigError."""
     if isinstance(value, bool) or not isinstance(value, int) or not LOWEST_MTU <= value <= HIGHEST_MTU:
