@@ -22,15 +22,17 @@ from ansible_collections.podnet.ovs.tests.lab import Lab
 from . import cpu, startup
 from .bare import Bare
 from .measure import BURSTS, at_once, singly
+from .networks import networks
 from .place import Peer, Place
 from .promises import promises
 from .report import Document, Row, text
 from .soak import soak
 
-PARTS = ("calls", "bare", "load", "client")
+PARTS = ("calls", "bare", "load", "client", "networks")
 SOAK = "soak"
 SCHEMA = 2
 STARTS = 80
+NETWORK_ROUNDS = 30
 
 
 def numbers(words: str) -> list[int]:
@@ -104,6 +106,8 @@ def run(words: argparse.Namespace, document: Document) -> None:
                 document["singly"] += singly([*kinds, *beside], bare, ports, runs, rest)
             if "load" in words.only and not number:
                 document["at_once"] = at_once(place.kinds, rest, BURSTS)
+            if "networks" in words.only and not number:
+                document["networks"] = networks(place, NETWORK_ROUNDS, rest)
             document["memory"] += held(place, ports)
         if words.soak:
             document["soak"] = soak(place, words.soak)
@@ -124,6 +128,7 @@ def main() -> int:
         "kernel": platform.release(),
         "singly": [],
         "at_once": [],
+        "networks": [],
         "standing": [],
         "startup": [],
         "memory": [],

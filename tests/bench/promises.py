@@ -18,6 +18,8 @@ from .report import (
     CLIENT_VERSION,
     EMPTY,
     IN_PROCESS,
+    META,
+    SINGLE,
     Document,
     Row,
     bound,
@@ -28,6 +30,7 @@ ADD_MEDIAN, ADD_P95 = 1.2, 1.3
 DEL_MEDIAN, DEL_PORTS = 0.7, (0, 100)
 GROWTH = 1.1
 SHARE = 0.8
+NETWORKS = 1.1
 SLOWEST_MS = 2000.0
 CLIENT_MS = 2.0
 IN_PROCESS_MS = 90.0
@@ -41,7 +44,14 @@ def _row(promise: str, value: float, limit: float, **more: Any) -> Row:
 
 def promises(document: Document) -> list[Row]:
     """A row for each promise: `promise`, `limit`, `value`, `holds`."""
-    return [*_beside_bridge(document), *_growth(document), *_at_once(document), *_alone(document), *_soak(document)]
+    return [
+        *_beside_bridge(document),
+        *_growth(document),
+        *_at_once(document),
+        *_networks(document),
+        *_alone(document),
+        *_soak(document),
+    ]
 
 
 def _beside_bridge(document: Document) -> Iterator[Row]:
@@ -90,6 +100,15 @@ def _at_once(document: Document) -> Iterator[Row]:
     failures = [row["failures"] for row in document["standing"] if row["plugin"] == AGENT]
     if failures:
         yield _row("ADDs of what stands that failed", sum(failures), 0)
+
+
+def _networks(document: Document) -> Iterator[Row]:
+    rows = document["networks"]
+    for row in rows:
+        if (row["plugin"], row["verb"]) == (META, "ADD"):
+            single = row_of(rows, networks=row["networks"], verb="ADD", plugin=SINGLE)["median"]
+            what = f"ADD of {row['networks']} networks by podnet-meta, times the sum of single ADDs"
+            yield _row(what, row["median"] / single, NETWORKS)
 
 
 def _alone(document: Document) -> Iterator[Row]:

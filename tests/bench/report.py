@@ -13,6 +13,7 @@ from typing import Any
 AGENT, IN_PROCESS, BRIDGE, MACVLAN = "podnet-ovs, agent", "podnet-ovs, in-process", "bridge", "macvlan"
 EMPTY = "podnet-ovs, agent, 0 ports"
 STANDING = "ADD that stands"
+META, SINGLE = "podnet-meta, one call", "podnet-ovs, single calls, their sum"
 BARE = "ovs-vswitchd, bare"
 CLIENT_BARE, CLIENT_ENDING = "empty script", "script that only ends its process"
 CLIENT_VERSION, CLIENT_CALL = "client, VERSION", "client, call answered at once"
@@ -105,6 +106,16 @@ def _used(rows: Sequence[Row]) -> list[str]:
     return [title, *_table(("at once", "verb", "plugin", *names, "cores busy", "others"), lines, 3)]
 
 
+def _networks(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for row in rows:
+        single = row_of(rows, networks=row["networks"], verb=row["verb"], plugin=SINGLE)["median"]
+        figures = [_cell(row["calls"]), _cell(row["median"]), _cell(row["p95"]), _cell(row["median"] / single, 2)]
+        lines.append([str(row["networks"]), row["verb"], row["plugin"], *figures])
+    head = ("networks", "verb", "plugin", "calls", "median ms", "p95 ms", "x single")
+    return ["Several networks in one pod", *_table(head, lines, 3)]
+
+
 def _startup(rows: Sequence[Row]) -> list[str]:
     base = rows[0]["median"]
     lines = [[row["start"], *(_cell(row[k], 2) for k in ("calls", "median", "p95")), _cell(row["median"] - base, 2)]
@@ -153,6 +164,7 @@ def text(document: Document) -> str:
         ("at_once", _at_once),
         ("at_once", _used),
         ("standing", _standing),
+        ("networks", _networks),
         ("startup", _startup),
         ("memory", _memory),
         ("soak", _soak),

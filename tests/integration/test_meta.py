@@ -52,6 +52,7 @@ def node(served: Light) -> Iterator[Light]:
     with cni.tidy(served, "p1", "p2"):
         yield served
         left = state(served), veths(served)
+        cni.clear(served)
         served.sh(f"rm -rf {FILES} /etc/elsewhere /run/ready {STATE} {RESULTS}")
         for name in left[1]:
             served.run("ip", "link", "delete", name, check=False)

@@ -37,14 +37,36 @@ def refuse_missing(call: Call, member: Member) -> None:
         _find(call, member, plugin)
 
 
-def add(call: Call, member: Member) -> dict[str, Any]:
+class Progress:
+    """How far an ADD has come, for the way back."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.begun = 0
+
+    @property
+    def made(self) -> Member:
+        """The network with those plugins that may have made something. One of our own that has failed has not."""
+        return replace(
+            self.member, network=replace(self.member.network, plugins=self.member.network.plugins[: self.begun])
+        )
+
+
+def is_own(plugin: Json) -> bool:
+    """Whether it runs in this process."""
+    return plugin["type"] in PLUGINS
+
+
+def add(call: Call, progress: Progress) -> dict[str, Any]:
     """ADD of each plugin in order; gives what the last one says. Raises PodnetError that names the network."""
+    member = progress.member
     previous: dict[str, Any] | None = None
-    for plugin in member.network.plugins:
+    for number, plugin in enumerate(member.network.plugins, 1):
+        progress.begun = number - 1 if is_own(plugin) else number
         given = _one(call, member, plugin, ADD, previous)
         if given is None:
             raise DecodeError(f"{member.words}: {plugin['type']} gave no result")
-        previous = given
+        previous, progress.begun = given, number
     return previous or {}
 
 
@@ -141,7 +163,7 @@ def _run(call: Call, executable: str, raw: Json, version: str) -> dict[str, Any]
 def _find(call: Call, member: Member, plugin: Json) -> str:
     """The executable; of our own plugins none is needed. Raises DelegateError."""
     kind = plugin["type"]
-    if kind in PLUGINS:
+    if is_own(plugin):
         return ""
     found = find_plugin(kind, call.request.path)
     if found is None:
@@ -150,11 +172,11 @@ def _find(call: Call, member: Member, plugin: Json) -> str:
 
 
 def _is_there(call: Call, plugin: Json) -> bool:
-    return plugin["type"] in PLUGINS or find_plugin(plugin["type"], call.request.path) is not None
+    return is_own(plugin) or find_plugin(plugin["type"], call.request.path) is not None
 
 
 def _knows_newest(call: Call, member: Member, plugin: Json) -> bool:
-    if plugin["type"] in PLUGINS:
+    if is_own(plugin):
         return True
     known = Delegate(_find(call, member, plugin), VERSION, call.env, b'{"cniVersion":"1.1.0"}', call.turn_fd).result(
         min(call.deadline, time.monotonic() + SECONDS[VERSION])

@@ -17,7 +17,7 @@ from .call import Call
 from .wish import load_node
 
 
-def _netns_of(call: Call) -> int:
+def netns_of(call: Call) -> int:
     """The descriptor of the pod's namespace. Raises NetnsError if there is none, or it is the node's own."""
     if call.netns_fd is None:
         raise NetnsError(f"CNI_NETNS {call.request.netns!r} cannot be opened", "is the container gone?")
@@ -31,7 +31,7 @@ def _netns_of(call: Call) -> int:
 
 def open_space(call: Call) -> PodSpace:
     """The pod's namespace, to work in. Raises NetnsError that names what CNI_NETNS is."""
-    netns_fd = _netns_of(call)
+    netns_fd = netns_of(call)
     try:
         return PodSpace(netns_fd)
     except NetnsError as error:

@@ -12,18 +12,27 @@ from typing import Any
 from ..kernel.defaults import remove_defaults
 from ..kernel.fastpath import PodSpace
 from ..kernel.pod import PodRoute
+from .call import Call
+from .common import open_space
 from .meta_wish import Member
 
 _ANYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 _BOTH = frozenset(_ANYWHERE)
 
 
-def choose(space: PodSpace, members: Sequence[Member], documents: Sequence[dict[str, Any]]) -> None:
+def choose(call: Call, members: Sequence[Member], documents: Sequence[dict[str, Any]]) -> None:
     """Gives the pod the default routes that one network asks for, and takes those away that others have of that family.
 
     A network with an empty list gets none; the others keep theirs. The networks' results are changed alike, so that
-    CHECK looks for what is. Raises KernelError.
+    CHECK looks for what is. Raises KernelError, NetnsError.
     """
+    if all(member.default_route is None for member in members):
+        return
+    with open_space(call) as space:
+        _choose(space, members, documents)
+
+
+def _choose(space: PodSpace, members: Sequence[Member], documents: Sequence[dict[str, Any]]) -> None:
     chosen = next((member for member in members if member.default_route), None)
     gateways = {ipaddress.ip_address(text).version: text for text in (chosen.default_route or ())} if chosen else {}
     for member, document in zip(members, documents):

@@ -21,10 +21,9 @@ from ..cni.merge import Part, lost, merge
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request
 from ..cni.result import Result, parse_result, render
 from ..errors import TRY_AGAIN, UNAVAILABLE, ConfigError, PodnetError
-from ..kernel.fastpath import PodSpace
 from . import chain, meta_state
 from .call import Call, Means
-from .common import attempt, earlier, open_space, taken
+from .common import attempt, earlier, netns_of, open_space, taken
 from .default_route import choose
 from .meta_wish import MERGED, TYPE, VENDOR, Member, Plan, parse_plan
 from .plugin import Plugin
@@ -46,28 +45,23 @@ def add(call: Call) -> dict[str, Any]:
     _refuse_unready(plan, TRY_AGAIN)
     for member in plan.members:
         chain.refuse_missing(call, member)
-    with open_space(call) as space:
-        _refuse_taken(call, space)
-        return _add(call, plan, space)
-
-
-def _add(call: Call, plan: Plan, space: PodSpace) -> dict[str, Any]:
+    _refuse_taken(call, plan)
     request = call.request
     attachment = meta_state.Attachment(
         call.conf.name, request.container_id, request.ifname, plan.members, request.netns,
-        os.fstat(space.netns_fd).st_ino,
+        os.fstat(netns_of(call)).st_ino,
     )  # fmt: skip
     call.steps.done("configuration")
     documents: list[dict[str, Any]] = []
     with undoing() as undo:
         writing = meta_state.Writing(attachment)
-        begun: list[Member] = []
+        begun: list[chain.Progress] = []
         undo.add(lambda: _take_back(call, begun, documents, writing))
         for member in plan.members:
-            begun.append(member)
-            documents.append(chain.add(call, member))
+            begun.append(chain.Progress(member))
+            documents.append(chain.add(call, begun[-1]))
             call.steps.done(member.place)
-        choose(space, plan.members, documents)
+        choose(call, plan.members, documents)
         parts = [_part(call, member, document) for member, document in zip(plan.members, documents)]
         writing.wait(call.seconds(STATE_SECONDS))
         meta_state.keep_results(request.container_id, request.ifname, documents)
@@ -155,13 +149,19 @@ def _let_go(request: Request, _means: Means) -> bool:
     return meta_state.read(request.container_id, request.ifname) is not None
 
 
-def _refuse_taken(call: Call, space: PodSpace) -> None:
-    """Raises PodnetError if this attachment is there already: what is known of it must not be lost."""
+def _refuse_taken(call: Call, plan: Plan) -> None:
+    """Raises PodnetError if this attachment is there already: neither it nor what is known of it must be lost.
+
+    A plugin of our own says so itself, and takes nothing away that it has not made.
+    """
     request = call.request
     known = meta_state.read(request.container_id, request.ifname)
-    for name in (request.ifname, *(member.ifname for member in (known.members if known else ()))):
-        if space.index(name) is not None:
-            raise taken(name, call.waited or call.means.doubled)
+    if known is None and chain.is_own(plan.members[0].network.plugins[0]):
+        return
+    with open_space(call) as space:
+        for name in (request.ifname, *(member.ifname for member in (known.members if known else ()))):
+            if space.index(name) is not None:
+                raise taken(name, call.waited or call.means.doubled)
 
 
 def _part(call: Call, member: Member, document: Mapping[str, Any]) -> Part:
@@ -213,11 +213,11 @@ def _delete(
 
 
 def _take_back(
-    call: Call, members: Sequence[Member], documents: Sequence[Mapping[str, Any]], writing: meta_state.Writing
+    call: Call, begun: Sequence[chain.Progress], documents: Sequence[Mapping[str, Any]], writing: meta_state.Writing
 ) -> None:  # fmt: skip
     """After an ADD that failed. What stays is still known, for the runtime's DEL. Raises PodnetError."""
     later = replace(call, deadline=time.monotonic() + UNDO_SECONDS)
-    failed = _delete(later, members, documents, was_there=True)
+    failed = _delete(later, [progress.made for progress in begun], documents, was_there=True)
     attempt([], lambda: writing.wait(STATE_SECONDS))
     if failed:
         raise _joined(failed)
