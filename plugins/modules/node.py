@@ -210,6 +210,13 @@ options:
         description: Annotations of the NetworkAttachmentDefinition.
         type: dict
         default: {}
+      chain:
+        description:
+          - Plugins that follow in the list of the NetworkAttachmentDefinition, such as C(podnet-vlan). Each
+            has C(type) and its own keys, which are passed on as they are.
+        type: list
+        elements: dict
+        default: []
   policy:
     description: What pods may use beyond the VLANs of O(networks).
     type: list
@@ -465,6 +472,7 @@ NETWORK = {
     },
     "capabilities": KEYS,
     "annotations": KEYS,
+    "chain": {"type": "list", "elements": "dict", "default": []},
 }  # fmt: skip
 KEYS_OF_NODE = ("bridges", "networks", "policy", "configuration_paths", "ovsdb")
 RULE = {"bridge": NAME, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS}

@@ -37,7 +37,7 @@ def cni_config(network: Network) -> dict[str, Any]:
         "ipam": dict(network.ipam),
     }
     plugin = {key: value for key, value in keys.items() if value}
-    return {"cniVersion": network.cni_version, "name": network.name, "plugins": [plugin]}
+    return {"cniVersion": network.cni_version, "name": network.name, "plugins": [plugin, *map(dict, network.chain)]}
 
 
 def manifests(networks: Iterable[Network]) -> list[dict[str, Any]]:

@@ -20,13 +20,19 @@ import grpc
 import pytest
 
 from ansible_collections.podnet.ovs.tests.integration import cni
-from ansible_collections.podnet.ovs.tests.integration.caller import conflist, podnet
+from ansible_collections.podnet.ovs.tests.integration.caller import conflist, podnet, static
 from ansible_collections.podnet.ovs.tests.lab import until
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
 
-SUBNETS = {"podnet-ovs": ("10.40.0.0/24", "fd00:40::/64"), "bridge": ("10.41.0.0/24", "fd00:41::/64")}
+SUBNETS = {
+    "podnet-ovs": ("10.40.0.0/24", "fd00:40::/64"),
+    "bridge": ("10.41.0.0/24", "fd00:41::/64"),
+    "podnet-meta": ("10.42.0.0/24", "fd00:42::/64"),
+}
+SECOND = ("10.43.0.0/24", "fd00:43::/64")
+THIRD = ("10.44.0.7/24", "fd00:44::7/64")
 TOOLS = ("sh", "sleep", "ip", "cat")
 HOME = "/var/lib/runtimes"
 """A folder of the node for the runtimes' configuration, images and state."""
@@ -89,10 +95,46 @@ skopeo --policy policy.json copy -q oci:img:pause oci-archive:pause.tar:lab.loca
 
 def networks(plugin: str) -> dict[str, Any]:
     """The same list for all runtimes. Behind it Debian's `tuning`, as lists have it."""
-    ranges = [[{"subnet": subnet}] for subnet in SUBNETS[plugin]]
-    ipam = {"type": "host-local", "ranges": ranges}
+    if plugin == "podnet-meta":
+        return merged()
+    ipam = host_local(SUBNETS[plugin])
     own = podnet(mtu=1400, ipam=ipam) if plugin == "podnet-ovs" else {"type": "bridge", "bridge": "cni0", "ipam": ipam}
     return conflist(own, {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.log_martians": "1"}}, name=f"{plugin}-net")
+
+
+def host_local(subnets: tuple[str, str]) -> dict[str, Any]:
+    """Addresses of both families."""
+    return {"type": "host-local", "ranges": [[{"subnet": subnet}] for subnet in subnets]}
+
+
+def merged(version: str = "1.0.0") -> dict[str, Any]:
+    """Three networks in one pod and one result: Debian's bridge, podnet-ovs, and a VLAN on that one's interface.
+
+    A kernel without 802.1Q has that interface once more in the place of the VLAN.
+    """
+    delegates = [
+        {"name": "first", "type": "bridge", "bridge": "cni1", "ipam": host_local(SUBNETS["podnet-meta"])},
+        {"name": "second", **podnet(mtu=1400, ipam=host_local(SECOND))},
+        {
+            "name": "third",
+            "type": "podnet-vlan",
+            "master": "net1",
+            "linkInContainer": True,
+            "vlanId": 5,
+            "ipam": static(*THIRD),
+        }
+        if has_vlans()
+        else {"name": "third", "type": "podnet-adopt", "interface": "net1"},
+    ]
+    return conflist(
+        {"type": "podnet-meta", "delegates": delegates, "result": "merged"},
+        {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.log_martians": "1"}}, name="podnet-meta-net", version=version,
+    )  # fmt: skip
+
+
+def has_vlans() -> bool:
+    """Whether this kernel has 802.1Q."""
+    return os.path.isdir("/proc/net/vlan")
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +203,35 @@ def test_podman(node: Light, image: str, plugin: str) -> None:
         assert (len(cni.ports(node)), len(cni.links(node)), len(cni.leases(node))) == (2, 2, 4)
     podman(node, "rm", "-f", "-t", "0", "one", "two")
     assert nothing_is_left(node)
+
+
+@pytest.mark.holds("merged result through podman: the pod's address as it reports it is the primary's")
+@pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
+def test_podman_reports_the_primary_networks_addresses(node: Light, image: str, version: str) -> None:
+    network = merged(version)
+    node.write(f"{HOME}/podman.d/{network['name']}.conflist", json.dumps(network))
+    options = ["--cgroup-parent", CGROUP, "--network", network["name"]]
+    podman(node, "run", "-d", "--name", "three", *options, image, "/bin/sleep", "1000")
+    settings = json.loads(podman(node, "inspect", "three"))[0]["NetworkSettings"]
+    (reported,) = settings["Networks"].values()
+    check_reported([reported["IPAddress"], reported["GlobalIPv6Address"]])
+    check_pod(podman(node, "exec", "three", "/bin/ip", "addr"))
+    podman(node, "rm", "-f", "-t", "0", "three")
+    assert nothing_is_left(node)
+
+
+def check_reported(addresses: list[str]) -> None:
+    """The first of each family are the primary network's."""
+    subnets = [ipaddress.ip_network(subnet) for subnet in SUBNETS["podnet-meta"]]
+    assert [ipaddress.ip_address(text) in subnet for text, subnet in zip(addresses, subnets)] == [True, True], addresses
+
+
+def check_pod(text: str) -> None:
+    """What `ip addr` said in the pod: each network has its interface."""
+    found = [ipaddress.ip_interface(text) for text in re.findall(r"inet6? (\S+)", text)]
+    networks = {str(address.network) for address in found}
+    assert {*SUBNETS["podnet-meta"], *SECOND} <= networks, text
+    assert not has_vlans() or {ipaddress.ip_interface(text) for text in THIRD} <= set(found), text
 
 
 # --- containerd, by its CRI
@@ -246,3 +317,48 @@ def try_sandbox(cri: Cri, name: str) -> str:
         if "network is not ready" in str(error) or "cni plugin not initialized" in str(error):
             return ""
         raise
+
+
+@pytest.mark.holds("merged result through containerd: the pod's address as it reports it is the primary's")
+@pytest.mark.parametrize("version", ["0.4.0", "1.0.0"])
+def test_containerd_reports_the_primary_networks_addresses(node: Light, cri: Cri, version: str) -> None:
+    network = merged(version)
+    node.sh(f"rm -f {HOME}/containerd.d/*")
+    node.write(f"{HOME}/containerd.d/10-{network['name']}.conflist", json.dumps(network))
+    sandbox = until(lambda: try_sandbox(cri, f"pod-{version}"), 20, "a sandbox", 0.5)
+    pid = node.run("cat", f"/run/containerd/io.containerd.runtime.v2.task/k8s.io/{sandbox}/init.pid").stdout
+    check_pod(node.run("nsenter", f"--net=/proc/{pid}/ns/net", "ip", "addr").stdout)
+    status = cri.call("PodSandboxStatus", field(1, sandbox))
+    check_reported(cri_addresses(status))
+    cri.stop_and_remove(sandbox)
+    assert nothing_is_left(node)
+
+
+def cri_addresses(message: bytes) -> list[str]:
+    """The addresses of a PodSandboxStatusResponse: field 1, then `network` (5), its `ip` (1), `additional_ips` (2)."""
+    network = fields(fields(fields(message)[1][0])[5][0])
+    return [network[1][0].decode(), *(fields(item)[1][0].decode() for item in network.get(2, ()))]
+
+
+def fields(message: bytes) -> dict[int, list[bytes]]:
+    """The length-delimited fields of a protobuf message; numbers are passed over."""
+    found: dict[int, list[bytes]] = {}
+    place = 0
+    while place < len(message):
+        key, place = varint(message, place)
+        value, place = varint(message, place)
+        if key & 7 == 2:
+            found.setdefault(key >> 3, []).append(message[place : place + value])
+            place += value
+    return found
+
+
+def varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number, and the place behind it."""
+    value = shift = 0
+    while True:
+        byte = message[place]
+        value |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return value, place

@@ -77,6 +77,15 @@ def test_a_network_without_namespaces_is_in_default() -> None:
     assert plugin == {"type": "podnet-ovs", "bridge": "br-pod", "untagged": True}
 
 
+def test_plugins_that_follow_in_the_list() -> None:
+    chain = [{"type": "podnet-vlan", "vlanId": 3}, {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}]
+    (nad,) = to_nad([{"name": "a", "bridge": "br-pod", "trunk": "3", "chain": chain}])
+    assert json.loads(nad["spec"]["config"])["plugins"][1:] == chain
+    for bad in ("tuning", {"sysctl": {}}, {"type": "/bin/sh"}):
+        with pytest.raises(AnsibleFilterError, match=r"networks\[0\]\.chain\[0\]"):
+            to_nad([{"name": "a", "bridge": "br-pod", "vlan": 3, "chain": [bad]}])
+
+
 def test_a_manifest_is_the_same_each_time() -> None:
     assert json.dumps(to_nad(FLEET["networks"])) == json.dumps(to_nad(FLEET["networks"][:]))
 

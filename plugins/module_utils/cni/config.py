@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..errors import ConfigError, DecodeError
+from ..model.names import parse_plugin_type
 from .versions import NEWEST, parse_version
 
 T = TypeVar("T")
@@ -34,7 +35,6 @@ COMMON_KEYS = frozenset({
 
 _HALF = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
-_PLUGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,6 @@ def parse_netconf(raw: Mapping[str, Any], stdin: bytes, forgiving: bool = False)
         args=read(lambda: _map(_map(raw, "args"), "cni", "args."), nothing),
         prev_result=read(lambda: _map(raw, "prevResult") or None, None),
     )
-
-
-def parse_plugin_type(value: object, path: str) -> str:
-    """The name of an executable in a folder of CNI_PATH, never a path."""
-    if not isinstance(value, str) or not _PLUGIN.fullmatch(value):
-        raise ConfigError(path, f"{value!r} is not the name of a plugin", "a file's name in a folder of CNI_PATH")
-    return value
 
 
 def parse_name(value: object, path: str = "name") -> str:

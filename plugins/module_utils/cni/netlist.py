@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ConfigError
-from .config import parse_name, parse_plugin_type
+from ..model.names import parse_plugin_type
+from .config import parse_name
 from .versions import SUPPORTED, at_least, parse_version
 
 

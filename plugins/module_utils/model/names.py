@@ -26,6 +26,7 @@ _RESERVED = {
     "all": "the kernel's settings for all interfaces have it",
     "default": "the kernel's settings for new interfaces have it",
 }
+_PLUGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 
 
@@ -42,6 +43,13 @@ def parse_ifname(value: object, path: str) -> str:
         )
     if value in _RESERVED:
         raise ConfigError(path, f"{value!r} cannot be an interface name: {_RESERVED[value]}", "choose another name")
+    return value
+
+
+def parse_plugin_type(value: object, path: str) -> str:
+    """The name of an executable in a folder of CNI_PATH, never a path. Raises ConfigError."""
+    if not isinstance(value, str) or not _PLUGIN.fullmatch(value):
+        raise ConfigError(path, f"{value!r} is not the name of a plugin", "a file's name in a folder of CNI_PATH")
     return value
 
 

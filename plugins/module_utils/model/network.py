@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import ConfigError
-from .names import parse_ifname, parse_mac
+from .names import parse_ifname, parse_mac, parse_plugin_type
 from .port import ETHERTYPES, MODES, Bandwidth, PortVlans, parse_port
 from .tables import any_mtu, as_list, as_map, as_table, at, choice, flag, one_vlan, optional, strings
 from .vlan import VlanSet
@@ -29,7 +29,8 @@ class Network:
     """A pod network: what its pods' ports carry of a bridge, with their addresses.
 
     It becomes one NetworkAttachmentDefinition per namespace. Without `namespaces` that is one in `default`, and pods
-    of any namespace may attach. `bandwidth` is in the CNI form.
+    of any namespace may attach. `bandwidth` is in the CNI form. `chain`: the plugins that follow in the list, each with
+    keys of its own.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Network:
     cni_version: str = "1.0.0"
     capabilities: Mapping[str, bool] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    chain: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, value: object, path: str) -> Network:
@@ -76,6 +78,7 @@ class Network:
                 for key in as_map(table, "capabilities", path)
             },
             annotations=strings(table, "annotations", path),
+            chain=_chain(table, path),
         )
         network.port_at(path)
         return network
@@ -147,6 +150,17 @@ def _ipam(table: Mapping[str, Any], path: str) -> dict[str, Any]:
     if ipam and not (isinstance(ipam.get("type"), str) and ipam["type"]):
         raise ConfigError(f"{at(path, 'ipam')}.type", "the IPAM plugin is not named", "type: host-local, for example")
     return dict(ipam)
+
+
+def _chain(table: Mapping[str, Any], path: str) -> tuple[dict[str, Any], ...]:
+    place = at(path, "chain")
+    found = []
+    for index, plugin in enumerate(as_list(table, "chain", path)):
+        if not isinstance(plugin, Mapping):
+            raise ConfigError(f"{place}[{index}]", f"a plugin's keys are wanted here, not {plugin!r}", "with type")
+        parse_plugin_type(plugin.get("type"), f"{place}[{index}].type")
+        found.append(dict(plugin))
+    return tuple(found)
 
 
 def _bandwidth(table: Mapping[str, Any], path: str) -> dict[str, int]:
