@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -103,7 +103,7 @@ def parse_netconf(raw: Mapping[str, Any], stdin: bytes, forgiving: bool = False)
         type=str(raw.get("type", "")),
         raw=raw,
         stdin=stdin,
-        ipam=read(lambda: _ipam(raw), nothing) if name else nothing,
+        ipam=read(lambda: parse_ipam(raw, raw.get("type")), nothing) if name else nothing,
         dns=read(lambda: _map(raw, "dns"), nothing),
         runtime=read(lambda: _map(raw, "runtimeConfig"), nothing),
         args=read(lambda: _map(_map(raw, "args"), "cni", "args."), nothing),
@@ -132,12 +132,32 @@ def valid_attachments(raw: Mapping[str, Any]) -> frozenset[tuple[str, str]] | No
     return None
 
 
-def _ipam(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    ipam = _map(raw, "ipam")
+def expanded(raw: Mapping[str, Any], names: Callable[[str, str], Iterable[str]]) -> dict[str, Any]:
+    """The configuration of a GC for an IPAM plugin that knows an attachment by more names than its interface's.
+
+    `names` gives those of an attachment (container id, interface name); each valid pair is listed with them, and as it
+    is. Raises ConfigError for a list that is none.
+    """
+    lists: dict[str, Any] = {}
+    for key in VALID_ATTACHMENTS:
+        if key not in raw:
+            continue
+        pairs = sorted(valid_attachments({key: raw[key]}) or ())
+        wanted = dict.fromkeys((pair[0], name) for pair in pairs for name in (pair[1], *names(*pair)))
+        lists[key] = [{"containerID": container, "ifname": name} for container, name in wanted]
+    return {**raw, **lists}
+
+
+def parse_ipam(table: Mapping[str, Any], own: object, path: str = "") -> Mapping[str, Any]:
+    """The part `ipam` of a table, empty without one. `own` is the type of the plugin itself. Raises ConfigError."""
+    prefix = f"{path}." if path else ""
+    ipam = _map(table, "ipam", prefix)
     if ipam:
-        plugin = parse_plugin_type(ipam.get("type"), "ipam.type")
-        if plugin == raw.get("type"):  # it would wait for itself
-            raise ConfigError("ipam.type", f"{plugin} gives no addresses", "name an IPAM plugin, such as host-local")
+        plugin = parse_plugin_type(ipam.get("type"), f"{prefix}ipam.type")
+        if plugin == own:  # it would wait for itself
+            raise ConfigError(
+                f"{prefix}ipam.type", f"{plugin} gives no addresses", "name an IPAM plugin, such as host-local"
+            )
     return ipam
 
 

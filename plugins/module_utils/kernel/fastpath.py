@@ -53,6 +53,7 @@ from .rtnetlink import (
     open_route,
     parse,
     talk,
+    talk_in_bulk,
     u32,
 )
 
@@ -88,6 +89,10 @@ class PodSpace:
     def talk(self, requests: Sequence[Request]) -> None:
         """See `rtnetlink.talk`."""
         talk(self._route, requests)
+
+    def talk_in_bulk(self, requests: Sequence[Request]) -> dict[int, tuple[int, str]]:
+        """See `rtnetlink.talk_in_bulk`."""
+        return talk_in_bulk(self._route, requests)
 
     def ask(self, request: int, body: bytes, dump: bool = False) -> list[bytes]:
         """See `rtnetlink.ask`."""
@@ -152,6 +157,10 @@ class PodSpace:
             addresses=frozenset(_addresses_of(self._route, index)),
             routes=frozenset(routes_of(self._route, index)),
         )
+
+    def destinations(self) -> frozenset[str]:
+        """Where routes of any interface lead to. Raises KernelError."""
+        return frozenset(destination for destination, _gateway in routes_of(self._route))
 
 
 def make_veth(host: str, host_mac: str, name: str, mac: str, mtu: int, netns_fd: int) -> None:

@@ -81,12 +81,12 @@ def _whole(to: PodRoute) -> str:
     return str(ipaddress.ip_network(to.destination, strict=False))
 
 
-def routes_of(route: socket.socket, index: int) -> Iterator[tuple[str, str]]:
-    """Destination and gateway of each route of an interface. Raises KernelError."""
+def routes_of(route: socket.socket, index: int | None = None) -> Iterator[tuple[str, str]]:
+    """Destination and gateway of each route of an interface, or of all. Raises KernelError."""
     for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9), ANSWER_SECONDS, dump=True):
         family, length = ROUTE.unpack_from(body)[:2]
         columns = parse(body[ROUTE.size :])
-        if columns.get(_RTA_OIF) != u32(index):
+        if index is not None and columns.get(_RTA_OIF) != u32(index):
             continue
         to = columns.get(_RTA_DST) or bytes(4 if family == socket.AF_INET else 16)
         gateway = columns.get(_RTA_GATEWAY)

@@ -36,10 +36,18 @@ Request = tuple[int, int, bytes, str]
 """Kind, flags, content, and what it means if the kernel refuses it."""
 
 _NETLINK_ROUTE = 0
-_SOL_NETLINK, _GET_STRICT_CHK = 270, 12
+_SOL_NETLINK, _CAP_ACK, _EXT_ACK, _GET_STRICT_CHK = 270, 10, 11, 12
+_SO_RCVBUFFORCE = 33
 _TYPE_MASK = 0x3FFF
 _HEADER = struct.Struct("=IHHII")
 _MOST = 1 << 17
+_PACKET_BYTES = 1 << 15
+"""Of requests that are sent at once: well below what a socket takes, and their errors fit into `_RECEIVE_BYTES`."""
+_RECEIVE_BYTES = 1 << 20
+_ERROR_BYTES = 20
+"""An error's number and the header of the request that it is about; the kernel's words come behind."""
+_ERROR_WORDS = 1
+"""linux/netlink.h, NLMSGERR_ATTR_MSG"""
 
 
 one_at_a_time = threading.Lock()
@@ -163,6 +171,53 @@ def try_talk(route: socket.socket, requests: Sequence[Request]) -> list[int]:
     else:
         raise DeadlineExceeded("the kernel did not answer in time", "try again")
     return [codes[number] for number in range(1, len(requests) + 1)]
+
+
+def talk_in_bulk(route: socket.socket, requests: Sequence[Request]) -> dict[int, tuple[int, str]]:
+    """Sends many in few packets. Gives those that the kernel refused by their place: errno and its own words.
+
+    Only the last one of each packet is acknowledged; the kernel tells of errors anyway, and does the others
+    nevertheless. Raises DeadlineExceeded.
+    """
+    with suppress(OSError):  # who may not have it that large has the usual
+        route.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+    for option in (_CAP_ACK, _EXT_ACK):
+        with suppress(OSError):  # an older kernel repeats the request, and has no words
+            route.setsockopt(_SOL_NETLINK, option, 1)
+    refused: dict[int, tuple[int, str]] = {}
+    for packet in _packets(requests):
+        last = packet[-1][0]
+        data = b"".join(
+            message(kind, flags | (ACK if number == last else 0), number + 1, body)
+            for number, (kind, flags, body, _what) in packet
+        )
+        with one_at_a_time:
+            route.send(data)
+        for kind, number, content in answers(route, time.monotonic() + ANSWER_SECONDS):
+            code = error_of(content) if kind == ERROR else 0
+            if code:
+                words = parse(content[_ERROR_BYTES:]).get(_ERROR_WORDS, b"").rstrip(b"\0")
+                refused[number - 1] = code, words.decode(errors="replace")
+            if kind == ERROR and number == last + 1:
+                break
+        else:
+            raise DeadlineExceeded("the kernel did not answer in time", "try again")
+    return refused
+
+
+def _packets(requests: Sequence[Request]) -> Iterator[list[tuple[int, Request]]]:
+    """The requests with their places, as many together as fit."""
+    packet: list[tuple[int, Request]] = []
+    size = 0
+    for number, request in enumerate(requests):
+        length = _HEADER.size + len(request[2])
+        if packet and size + length > _PACKET_BYTES:
+            yield packet
+            packet, size = [], 0
+        packet.append((number, request))
+        size += _align(length)
+    if packet:
+        yield packet
 
 
 def error_of(content: bytes) -> int:
