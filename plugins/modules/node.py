@@ -224,9 +224,13 @@ options:
     default: []
     suboptions:
       bridge:
-        description: One of O(bridges).
+        description: One of O(bridges). Needed, unless O(policy[].interface) is given.
         type: str
-        required: true
+      interface:
+        description:
+          - An interface of the node itself, in place of a bridge. Pods may have VLAN interfaces of O(policy[].vlans)
+            right on it with the CNI plugin C(podnet-vlan).
+        type: str
       vlans:
         description: VLANs, in any form that an uplink takes.
         type: raw
@@ -475,7 +479,7 @@ NETWORK = {
     "chain": {"type": "list", "elements": "dict", "default": []},
 }  # fmt: skip
 KEYS_OF_NODE = ("bridges", "networks", "policy", "configuration_paths", "ovsdb")
-RULE = {"bridge": NAME, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS}
+RULE = {"bridge": TEXT, "interface": TEXT, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS}
 
 
 def argument_spec() -> dict[str, Any]:

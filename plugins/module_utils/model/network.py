@@ -102,28 +102,44 @@ class Network:
 
 @dataclass(frozen=True)
 class Rule:
-    """What pods of some namespaces may use of a bridge, with `spoof_check` only under that check."""
+    """What pods of some namespaces may use of a bridge, with `spoof_check` only under that check; or which VLANs they
+    may have right on a host's `interface`, beside any bridge.
+    """
 
-    bridge: str
+    bridge: str | None
     vlans: VlanSet = field(default_factory=VlanSet)
     namespaces: tuple[str, ...] = (ANY_NAMESPACE,)
     untagged: bool = False
     spoof_check: bool = False
+    interface: str | None = None
 
     @classmethod
     def parse(cls, value: object, path: str) -> Rule:
+        """Either `bridge` or `interface` says where."""
         table = as_table(value, path, cls)
+        interface = optional(table, "interface", path, parse_ifname)
+        for key in ("bridge", "untagged", "spoof_check") if interface else ():
+            if table.get(key):
+                raise ConfigError(f"{path}.{key}", "a rule for an interface has none", "make it a rule of its own")
         return cls(
-            bridge=parse_ifname(table.get("bridge"), f"{path}.bridge"),
+            bridge=None if interface else parse_ifname(table.get("bridge"), f"{path}.bridge"),
             vlans=optional(table, "vlans", path, VlanSet.parse) or VlanSet(),
             namespaces=_namespaces(table, path, (ANY_NAMESPACE,)),
             untagged=flag(table, "untagged", path),
             spoof_check=flag(table, "spoof_check", path),
+            interface=interface,
         )
 
     def is_for(self, bridge: str, namespace: str) -> bool:
         """Whether it speaks of this bridge and of pods of this namespace."""
-        return self.bridge == bridge and (ANY_NAMESPACE in self.namespaces or namespace in self.namespaces)
+        return self.bridge == bridge and self._is_for_pods_of(namespace)
+
+    def is_for_interface(self, interface: str, namespace: str) -> bool:
+        """Whether it speaks of this host interface and of pods of this namespace."""
+        return self.interface == interface and self._is_for_pods_of(namespace)
+
+    def _is_for_pods_of(self, namespace: str) -> bool:
+        return ANY_NAMESPACE in self.namespaces or namespace in self.namespaces
 
 
 def _dns_name(value: object, path: str, form: re.Pattern[str]) -> str:

@@ -192,6 +192,10 @@ class Node:
         """The VLANs of `bridge` that pods of `namespace` may use."""
         return VlanSet.union(rule.vlans for rule in self._rules_for(bridge, namespace))
 
+    def open_on_interface(self, interface: str, namespace: str) -> VlanSet:
+        """The VLANs that pods of `namespace` may have right on an interface of the host: none without such a rule."""
+        return VlanSet.union(rule.vlans for rule in self.rules if rule.is_for_interface(interface, namespace))
+
     def demands_spoof_check(self, bridge: str, namespace: str, vlans: VlanSet, untagged: bool = False) -> bool:
         """Whether a rule for pods of `namespace` asks for the check on one of these VLANs, or on untagged frames."""
         return any(
@@ -337,9 +341,9 @@ def _check_node(node: Node, path: str) -> None:
     _check_declared(node, at(path, "policy"), [rule.bridge for rule in node.policy])
 
 
-def _check_declared(node: Node, path: str, bridges: list[str]) -> None:
+def _check_declared(node: Node, path: str, bridges: list[str | None]) -> None:
     for i, name in enumerate(bridges):
-        if node.bridge(name) is None:
+        if name is not None and node.bridge(name) is None:
             known = ", ".join(bridge.name for bridge in node.bridges) or "none"
             raise ConfigError(f"{path}[{i}].bridge", f"no bridge {name} is declared", f"declared are: {known}")
 
