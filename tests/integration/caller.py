@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +61,16 @@ class Caller:
         *,
         runtime: Mapping[str, Any] | None = None,
         valid: Sequence[At] | None = None,
+        skip: Collection[str] = (),
     ) -> cni.Answer:
         """One verb for a whole list; the answer is that of the first plugin that fails, or of the last one.
 
-        `runtime`: values for capabilities. `valid`: the attachments that GC keeps. `seconds` are those of all plugins.
+        `runtime`: values for capabilities. `valid`: the attachments that GC keeps. `skip`: plugins that are left out.
+        `seconds` are those of all plugins.
         """
         key = (network["name"], at or At(""))
         previous = self._results.get(key) if verb != "ADD" else None
-        plugins = list(network["plugins"])
+        plugins = [plugin for plugin in network["plugins"] if plugin["type"] not in skip]
         answer = cni.Answer(0, "", "", 0.0)
         for plugin in reversed(plugins) if verb == "DEL" else plugins:
             conf = plugin_conf(network, plugin, runtime or {})

@@ -41,6 +41,12 @@ def test_port_modes_on_a_stock_kernel(vm: Vm, request: pytest.FixtureRequest) ->
     passes(vm, "tests/integration/test_port_modes.py", *(["--full"] if request.config.getoption("--full") else sample))
 
 
+@pytest.mark.holds("VLANs inside pods: side by side, nested, behind an adopted interface, tags seen on the wire")
+def test_vlans_inside_pods(vm: Vm, request: pytest.FixtureRequest) -> None:
+    sample = ["-k", "side_by_side or nested_vlans or second_list or (needs_neither and parent)"]
+    passes(vm, "tests/integration/test_vlan.py", *(["--full"] if request.config.getoption("--full") else sample))
+
+
 @pytest.mark.full
 @pytest.mark.holds("on a stock kernel: spoof check, isolation, bandwidth as measured, CHECK")
 @pytest.mark.parametrize("file", ["test_spoof.py", "test_capabilities.py"])

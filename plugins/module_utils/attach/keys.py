@@ -14,6 +14,8 @@ from ..errors import ConfigError, UnsupportedField
 from ..model.names import nearest
 
 ASKS_NOTHING: tuple[Any, ...] = (None, "", [], {})
+DEVICE_FILE = "CNIDeviceInfoFile"
+"""Where Multus lets a plugin describe a hardware device. Ours have none."""
 
 
 def refuse_unknown(raw: Mapping[str, Any], keys: Iterable[str], peers: Iterable[str] = ()) -> None:

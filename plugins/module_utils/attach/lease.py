@@ -108,7 +108,7 @@ def release(call: Call, deadline: float) -> None:
 
 
 class Release:
-    """The plugin's DEL: its process starts when this is made, but hears nothing before `run`."""
+    """The plugin's DEL: its process starts when this is made, but hears nothing before `begin` or `run`."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -116,6 +116,11 @@ class Release:
         executable = find_plugin(call.conf.ipam_type, call.request.path) if call.conf.ipam else None
         if executable is not None:
             self._running = Delegate(executable, DEL, call.env, call.conf.stdin, call.turn_fd)
+
+    def begin(self) -> None:
+        """The plugin gets its configuration."""
+        if self._running is not None:
+            self._running.begin()
 
     def run(self, deadline: float) -> None:
         """A plugin that is not there has leased nothing. Raises DelegateError, DeadlineExceeded."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import ovs
+from . import adopt, ovs, vlan
 from .plugin import Plugin
 
-PLUGINS: dict[str, Plugin] = {plugin.type: plugin for plugin in (ovs.PLUGIN,)}
+PLUGINS: dict[str, Plugin] = {plugin.type: plugin for plugin in (ovs.PLUGIN, vlan.PLUGIN, adopt.PLUGIN)}

@@ -20,7 +20,7 @@ from ..model.paths import NODE_JSON
 from ..model.port import Bandwidth, PortVlans, parse_port
 from ..model.tables import flag, optional
 from ..model.vlan import VlanSet
-from .keys import ASKS_NOTHING, folded, refuse_requests, refuse_unknown
+from .keys import ASKS_NOTHING, DEVICE_FILE, folded, refuse_requests, refuse_unknown
 from .peers import ANTREA_KEY, OVS_KEYS, own_form
 
 KEYS = (
@@ -32,8 +32,6 @@ ETHERNET_MTU = 1500
 HIGHEST_OFPORT = 65279
 """ovs-vswitchd.conf.db(5), table Interface, `ofport_request`: 1 to 65279."""
 _PREPARE = "prepare the node: ansible-playbook podnet.ovs.site"
-_DEVICE_FILE = "CNIDeviceInfoFile"
-"""Where Multus lets a plugin describe a hardware device. Ours have none."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True)
     raw = own_form(conf.raw, conf.type, node, strict)
     if strict:
         refuse_unknown(raw, KEYS, (*OVS_KEYS, ANTREA_KEY))
-        refuse_requests(conf, CAPABILITIES, _DEVICE_FILE)
+        refuse_requests(conf, CAPABILITIES, DEVICE_FILE)
         _refuse_ovn(conf, request)
     bridge = _bridge(raw, node)
     declared = node.bridge(bridge)
