@@ -1,7 +1,29 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several networks for one pod through podnet-meta: Debian's plugins and podnet-ovs, in real namespaces."""
+"""Several networks for one pod through podnet-meta: Debian's plugins and podnet-ovs, in real namespaces.
+
+What users of other plugins suffered, and where it is tested (faults: tests/fault/test_meta_faults.py; merge:
+tests/unit/test_cni_merge.py; runtimes: test_cni_runtimes.py):
+
+multus #165; danm #255              indices that are lost or point elsewhere after a merge       here, merge
+cri #1544; containerd #4402;
+aws-cni #1092                       a pod is refused, its address is another network's           runtimes
+multus #180 #266 #460 #869          requests that nobody declares are passed over                here
+multus #402 #1306                   the readiness file is looked for once                        here
+multus #553 #749 #906 #1011 #1552   default routes of the wrong network, or none                 here
+multus #426 #468 #855 #1359;
+nad-client #74 #75                  interfaces or addresses missing in the result                here, merge
+multus #201 #669 #1342              one failing network stops the DEL of others                  faults
+multus #323 #920 #1446              DEL without the state of ADD                                 faults
+multus #355                         state is dropped though a DEL failed                         faults
+multus #948 #1087 #1448;
+cni #1055 #1066 #1149               state of no length, or torn                                  faults
+multus #1449                        a list that was reduced in DEL                               faults
+multus #1273 #1475                  GC and STATUS reach one network only                         here, faults
+multus #452 #1016 #1344             slow ADDs of several networks                                dev/bench
+cni #1156                           DEL without prevResult                                       faults
+"""
 
 from __future__ import annotations
 
