@@ -147,7 +147,7 @@ def node(lab: Lab, datapath: str) -> Iterator[Light]:
     node.write(f"{HOME}/containers.conf", CONTAINERS)
     node.write(f"{HOME}/storage.conf", STORAGE)
     node.write(f"{HOME}/containerd.toml", CONTAINERD)
-    node.sh("cp -n /usr/lib/cni/host-local /usr/lib/cni/bridge /usr/lib/cni/tuning /usr/lib/cni/loopback /opt/cni/bin/")
+    node.sh("cd /usr/lib/cni; cp -n host-local static bridge tuning loopback /opt/cni/bin/")
     node.run("sh", "-ec", f"mkdir -p {HOME}; cd {HOME}\n{ROOT}", "sh", *TOOLS)
     with cni.agent(node):
         yield node

@@ -86,6 +86,36 @@ def test_layer_3_state_on_a_stock_kernel(vm: Vm) -> None:
     passes(vm, "tests/integration/test_l3.py")
 
 
+RUNTIMES = """
+for tool in podman runc containerd containerd-shim-runc-v2 conmon ctr umoci skopeo; do
+    for folder in bin sbin; do [ ! -e /tools/$folder/$tool ] || ln -sf /tools/$folder/$tool /usr/bin/; done
+done
+mkdir -p /usr/libexec /usr/share
+ln -sfn /tools/libexec/podman /usr/libexec/podman
+ln -sfn /tools/share/containers /usr/share/containers
+for tool in podman runc containerd conmon umoci skopeo; do
+    for library in $(ldd "$(readlink -f /usr/bin/$tool)" | sed -n 's/ => not found//p'); do
+        ln -sf /tools/lib/x86_64-linux-gnu/$library /usr/lib/x86_64-linux-gnu/
+    done
+done
+mkdir -p /etc/containers
+echo '{"default": [{"type": "insecureAcceptAnything"}]}' > /etc/containers/policy.json
+touch /etc/resolv.conf
+# as on any machine of today: runtimes take the mix of both generations that the lab has for one of the first
+umount -l /sys/fs/cgroup/unified /sys/fs/cgroup
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+"""
+"""Brings the container runtimes of this machine, which has the same release of Debian, to the virtual one."""
+
+
+@pytest.mark.full
+@pytest.mark.holds("merged result of bridge + podnet-ovs + podnet-vlan, dual stack, through containerd and podman")
+def test_merged_results_through_runtimes_on_a_stock_kernel(lab: Lab) -> None:
+    vm = lab.vm("runtimes", memory=4096)
+    vm.run("sh", "-ec", RUNTIMES, timeout=300)
+    passes(vm, "tests/integration/test_cni_runtimes.py", "-k", "primary", timeout=1800)
+
+
 def passes(vm: Vm, *words: str, timeout: float = 900) -> None:
     """Runs tests in the machine. What it says is shown when they fail."""
     done = vm.pytest("-q", "--durations=5", *words, timeout=timeout)

@@ -17,6 +17,8 @@ from pathlib import Path
 from .proc import COLLECTION, KERNEL, LABS, PLAIN, ROOTS, STATE, TREE, CommandFailed, LabError, Result, run, until
 from .space import cgroup_name, clear_part, valid_name
 
+TOOLS = Path("/tools")
+"""Where a machine finds this one's programs, for tests that need more than its root has."""
 MAIN = r"""
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup 2> /dev/null && mkdir /sys/fs/cgroup/unified &&
@@ -40,8 +42,9 @@ done
 class Vm:
     """A machine that boots Debian's kernel on a root with Open vSwitch, and runs commands in it one after the other.
 
-    The developer's virtual environment, tree and wheels are there at the paths that they have here, read-only;
-    `output` is a folder that both sides write to, at one path. What else is written there is gone when it ends.
+    The developer's virtual environment, tree and wheels are there at the paths that they have here, and this machine's
+    /usr at TOOLS, read-only; `output` is a folder that both sides write to, at one path. What else is written there is
+    gone when it ends.
     """
 
     def __init__(self, lab: str, name: str, *, memory: int = 2048, cpus: int = 2) -> None:
@@ -66,14 +69,15 @@ class Vm:
         from .runtime import RUNTIMES, runtime
 
         runtime()
-        shares = [
+        same = [
             ("runtime", "ro", RUNTIMES),
             ("venv", "ro", STATE / "venv"),
             ("tree", "ro", TREE),
             ("wheels", "ro", STATE / "wheels"),
+            ("output", "rw", self.output),
         ]
-        shares.append(("output", "rw", self.output))
-        lines = [f"{tag} {mode} {path}\n" for tag, mode, path in shares]
+        shares: list[tuple[str, str, Path]] = [*same, ("tools", "ro", Path("/usr"))]
+        lines = [f"{tag} {mode} {path}\n" for tag, mode, path in [*same, ("tools", "ro", TOOLS)]]
         (self.jobs / "shares").write_text("".join(lines), encoding="utf-8")
         (self.jobs / "main").write_text(MAIN, encoding="utf-8")
         words = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(self.cpus)]
