@@ -238,6 +238,11 @@ options:
         description: Whether pods may send and get untagged frames.
         type: bool
         default: false
+      routed:
+        description:
+          - Whether the node routes for pods by this bridge or interface, with the CNI plugin C(podnet-routed).
+        type: bool
+        default: false
       spoof_check:
         description: Whether pods that reach one of these VLANs may send from their own MAC and IP addresses only.
         type: bool
@@ -479,7 +484,8 @@ NETWORK = {
     "chain": {"type": "list", "elements": "dict", "default": []},
 }  # fmt: skip
 KEYS_OF_NODE = ("bridges", "networks", "policy", "configuration_paths", "ovsdb")
-RULE = {"bridge": TEXT, "interface": TEXT, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS}
+RULE = {"bridge": TEXT, "interface": TEXT, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS,
+        "routed": NO}  # fmt: skip
 
 
 def argument_spec() -> dict[str, Any]:

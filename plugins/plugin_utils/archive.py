@@ -25,7 +25,7 @@ from pathlib import Path
 
 SCHEMA = 1
 PACKAGE = "podnet"
-CNI_TYPES = ("podnet-ovs", "podnet-vlan", "podnet-adopt", "podnet-meta")
+CNI_TYPES = ("podnet-ovs", "podnet-vlan", "podnet-adopt", "podnet-routed", "podnet-meta")
 """The CNI plugins; each becomes a link in the CNI folder."""
 LAUNCHERS = {
     "podnet": ("podnet.cli", "main()"),

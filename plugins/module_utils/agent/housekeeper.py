@@ -1,7 +1,9 @@
 # Copyright: the podnet.ovs authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the agent does between calls: takes dead ports away, and puts back the flows that a switch has lost."""
+"""What the agent does between calls: takes dead ports away, and puts back the flows that a switch has lost, and the
+routes that an uplink has.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from ..attach.common import known_endpoint
+from ..attach.routed_host import Watch
 from ..attach.spoof import restore, waiting
 from ..attach.stale import sweep
 from ..errors import PodnetError
@@ -43,6 +46,8 @@ class Housekeeper:
         self._due = self._not_before = time.monotonic()
         self._patience = SOON_SECONDS
         self._trouble = ""
+        self._routes = Watch()
+        self._routes_trouble = ""
         self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
 
     def start(self) -> None:
@@ -62,6 +67,7 @@ class Housekeeper:
         while not self._stopping:
             self._wake.clear()
             self._look()
+            self._look_after_routes()
             # A switch that was started anew has no flows: pods that depend on them are not left so for long.
             if self._wake.wait(min(max(self._due - time.monotonic(), 0.0), SOON_SECONDS)) and not self._stopping:
                 time.sleep(SOON_SECONDS)
@@ -94,6 +100,19 @@ class Housekeeper:
             if words != self._trouble:
                 self._log(f"housekeeping: {words}")
             self._trouble = words
+
+    def _look_after_routes(self) -> None:
+        """Those of layer-3 attachments, which need no Open vSwitch."""
+        trouble = ""
+        try:
+            repaired = self._routes.look()
+            if repaired:
+                self._log(f"put {repaired} routes and rules of layer-3 attachments right")
+        except Exception as error:
+            trouble = str(error) if isinstance(error, (PodnetError, OSError)) else f"internal error: {error!r}"
+        if trouble and trouble != self._routes_trouble:
+            self._log(f"housekeeping: {trouble}")
+        self._routes_trouble = trouble
 
     def _tidy(self, switch: Switch) -> None:
         gone = sweep(switch, switch.attachments())

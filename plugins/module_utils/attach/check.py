@@ -13,7 +13,7 @@ from . import lease as ipam, spoof
 from .call import Call
 from .common import open_space
 from .promise import differs, look, own_index, promised
-from .wish import Wish, host_name, load_node, parse_wish
+from .wish import Wish, host_name, load_node, parse_wish, refuse_closed
 
 
 def check(call: Call) -> None:
@@ -28,7 +28,12 @@ def check(call: Call) -> None:
     node = load_node()
     wish = parse_wish(conf, request, node, strict=False)
     with call.switch(node.ovsdb, host) as switch:
-        _check_port(wish, host, switch.attachment(host))
+        port = switch.attachment(host)
+    if wish.from_ipam and port is not None and port.bridge and not conf.raw.get("bridge"):
+        # Whose uplink it was is in no result: that bridge is fine which is still open to the pod.
+        wish = parse_wish(conf, request, node, strict=False, bridge=port.bridge)
+        refuse_closed(wish, request, node)
+    _check_port(wish, host, port)
     ipam.check(call)
 
 

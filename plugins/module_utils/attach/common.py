@@ -11,10 +11,10 @@ from ..cni.result import Result, parse_result
 from ..errors import TRY_AGAIN, NetnsError, PodnetError, RefusedError
 from ..kernel.fastpath import PodSpace
 from ..kernel.netns import is_own
-from ..kernel.pod import PodRoute
+from ..kernel.pod import PodRoute, exists
 from ..model.paths import OVSDB
 from .call import Call
-from .wish import load_node
+from .wish import host_name, load_node
 
 
 def netns_of(call: Call) -> int:
@@ -47,6 +47,19 @@ def taken(ifname: str, just_now: bool = False) -> PodnetError:
         return PodnetError(f"another call has just made {ifname}", "DEL that attachment, and try again", TRY_AGAIN)
     hint = "DEL that attachment first, or take another CNI_IFNAME"
     return RefusedError(f"the container has an interface {ifname} already", hint)
+
+
+def refuse_taken(call: Call, space: PodSpace) -> None:
+    """Raises PodnetError if this attachment is there already."""
+    request = call.request
+    if space.index(request.ifname) is not None:
+        raise taken(request.ifname, call.waited or call.means.doubled)
+    if exists(host_name(request.container_id, request.ifname)):
+        # It is live in another namespace: this one has no such interface.
+        raise RefusedError(
+            f"container {request.container_id[:13]} has its interface {request.ifname} already, in another namespace",
+            "DEL that attachment first",
+        )
 
 
 def known_endpoint() -> str:

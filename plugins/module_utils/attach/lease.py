@@ -59,14 +59,16 @@ class Lease:
         if running is not None:
             running.end()
 
-    def result(self) -> Result:
-        """The addresses. Raises DelegateError, DeadlineExceeded, ConfigError if requested ones are not among them."""
+    def result(self, with_interfaces: bool = False) -> Result:
+        """The addresses; what interfaces a plugin names beside them, as the specification does not let it, if asked.
+
+        Raises DelegateError, DeadlineExceeded, ConfigError if requested ones are not among them."""
         if self._running is None:
             return Result()
         conf = self._call.conf
         result = parse_result(self._document(self._call.deadline) or {}, f"the result of {conf.ipam_type}")
         _check_requested(conf, result)
-        return replace(result, interfaces=())
+        return result if with_interfaces else replace(result, interfaces=())
 
     def release(self, deadline: float) -> None:
         """Gives the addresses back, as after an ADD that failed later.

@@ -11,20 +11,20 @@ from functools import partial
 from typing import Any
 
 from ..cni.config import valid_attachments
-from ..cni.reply import Reported
 from ..cni.request import Request
 from ..cni.result import Interface, Result, render
-from ..errors import UNAVAILABLE, ConfigError, DeadlineExceeded, PodnetError, RefusedError
-from ..kernel import fastpath, pod
+from ..errors import UNAVAILABLE, ConfigError, DeadlineExceeded, PodnetError
+from ..kernel import fastpath
 from ..kernel.rtnetlink import LinkExists
-from ..model.node import ONE_HEADER, TWO_HEADERS
+from ..model.node import ONE_HEADER, TWO_HEADERS, Node
 from ..model.ownership import OWNER_OVS, Mark
 from ..model.port import Bandwidth
+from ..vswitch.fastpath import Switch
 from ..vswitch.podport import PodPort
-from . import lease as ipam, opening, owed, spoof
+from . import ending, lease as ipam, opening, spoof, uplinks
 from .call import ANSWER_SECONDS, Call, Means
 from .check import check
-from .common import attempt, earlier, known_endpoint, open_space, pod_routes, taken
+from .common import attempt, earlier, known_endpoint, open_space, pod_routes, refuse_taken, taken
 from .plugin import Plugin
 from .undo import Undo, undoing
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
@@ -47,24 +47,34 @@ def add(call: Call) -> dict[str, Any]:
         node = load_node()
         request = call.request
         wish = parse_wish(call.conf, request, node)
-        refuse_closed(wish, request, node)
+        if not wish.from_ipam:
+            refuse_closed(wish, request, node)
         space = stack.enter_context(open_space(call))
-        _refuse_taken(call, space)
+        refuse_taken(call, space)
         call.steps.done("configuration")
         with undoing() as undo:
-            return _add(call, wish, lease, node.ovsdb, space, undo, stack)
+            return _add(call, wish, lease, node, space, undo, stack)
 
 
 def _add(
-    call: Call, wish: Wish, lease: ipam.Lease, endpoint: str, space: fastpath.PodSpace, undo: Undo, stack: ExitStack
+    call: Call, wish: Wish, lease: ipam.Lease, node: Node, space: fastpath.PodSpace, undo: Undo, stack: ExitStack
 ) -> dict[str, Any]:  # fmt: skip
-    """All that takes its time begins at once: the IPAM plugin, then ovs-vswitchd, then the kernel."""
+    """All that takes its time begins at once: the IPAM plugin, then ovs-vswitchd, then the kernel.
+
+    If the IPAM plugin is to name the uplink, nothing can begin before it has answered.
+    """
+    endpoint = node.ovsdb
     request, done = call.request, call.steps.done
     key = (request.container_id, request.ifname)
     host, mac = host_name(*key), wish.mac or derived_mac(*key)
     undo.add(lambda: lease.release(time.monotonic() + UNDO_SECONDS))
     lease.begin()
     switch = stack.enter_context(call.switch(endpoint, host))
+    given: Result | None = None
+    if wish.from_ipam:
+        given = lease.result(with_interfaces=True)
+        wish = _on_uplink(call, given, switch, node)
+        done("uplink")
     port = _port(call, wish, host)
     guarded: list[str] = []
     # Before it is sent: what arrives late has to go too.
@@ -94,7 +104,7 @@ def _add(
     if wish.vlans.cvlans and switch.vlan_limit() == 1:
         raise ConfigError("cvlans", ONE_HEADER, TWO_HEADERS)
     done("database")
-    given = lease.result()
+    given = given or lease.result()
     switch.mark(port, _mark(call, given, wish, mac))
     result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
     done("ipam")
@@ -119,29 +129,8 @@ def _add(
 
 
 def delete(call: Call) -> None:
-    """DEL: link, port, lease, each whether or not the one before failed; what is missing is done.
-
-    Needs neither namespace nor database nor prevResult. Raises PodnetError for a link or lease that could not go. An
-    attachment of which there is no trace has no lease either: an IPAM plugin that then refuses a configuration, which
-    ADD got to hear too, does not keep the runtime from going on.
-    """
-    host = host_name(call.request.container_id, call.request.ifname)
-    refused: list[PodnetError] = []
-    releases: list[ipam.Release] = []
-    attempt(refused, lambda: releases.append(ipam.Release(call)))
-    call.steps.done("ipam starts")
-    failed, trace = let_go(call.request, call.means)
-    call.steps.done("link and port")
-    for release in releases:
-        attempt(refused, partial(release.run, call.deadline))
-    call.steps.done("ipam")
-    if not refused:
-        owed.forget(host)
-    elif trace or owed.is_owed(host) or not isinstance(refused[0], Reported):
-        attempt(failed, lambda: owed.remember(host))
-        failed += refused
-    if failed:
-        raise failed[0]
+    """DEL: link, port, lease; see `ending.delete`."""
+    ending.delete(call, let_go)
 
 
 def let_go(request: Request, means: Means) -> tuple[list[PodnetError], bool]:
@@ -183,9 +172,11 @@ def _detach(host: str, means: Means) -> bool:
 def status(call: Call) -> None:
     """STATUS: an ADD could be served. Raises PodnetError with code 50."""
     node = load_node()
-    name = call.conf.raw.get("bridge") or (node.bridges[0].name if node.bridges else "")
+    raw = call.conf.raw
+    name = raw.get("bridge") or (node.bridges[0].name if node.bridges else "")
     with call.switch(node.ovsdb) as switch:
-        if name not in switch.bridges():
+        there = switch.bridges()
+        if name not in there and not (there and raw.get(uplinks.KEY) and not raw.get("bridge")):
             raise PodnetError(f"bridge {name or 'none'} is not there", "run the role podnet.ovs.node", UNAVAILABLE)
         try:
             switch.wait_for_switch(call.seconds(ANSWER_SECONDS))
@@ -222,17 +213,15 @@ def collect(call: Call) -> None:
         raise failed[0]
 
 
-def _refuse_taken(call: Call, space: fastpath.PodSpace) -> None:
-    """Raises PodnetError if this attachment is there already."""
-    request = call.request
-    if space.index(request.ifname) is not None:
-        raise taken(request.ifname, call.waited or call.means.doubled)
-    if pod.exists(host_name(request.container_id, request.ifname)):
-        # It is live in another namespace: this one has no such interface.
-        raise RefusedError(
-            f"container {request.container_id[:13]} has its interface {request.ifname} already, in another namespace",
-            "DEL that attachment first",
-        )
+def _on_uplink(call: Call, given: Result, switch: Switch, node: Node) -> Wish:
+    """What is asked for, on the bridge of the uplink that the IPAM plugin has named."""
+    seconds = call.seconds(uplinks.WAIT_SECONDS)
+    named = uplinks.hints(given, call.conf.ipam_type)
+    homes = {item.name or item.mac: uplinks.find(switch, item, seconds) for item in named}
+    bridge = uplinks.one_bridge(homes, call.conf.raw.get("bridge"))
+    wish = parse_wish(call.conf, call.request, node, bridge=bridge)
+    refuse_closed(wish, call.request, node)
+    return wish
 
 
 def _port(call: Call, wish: Wish, host: str) -> PodPort:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from . import adopt, ovs, vlan
+from . import adopt, ovs, routed, vlan
 from .plugin import Plugin
 
-PLUGINS: dict[str, Plugin] = {plugin.type: plugin for plugin in (ovs.PLUGIN, vlan.PLUGIN, adopt.PLUGIN)}
+PLUGINS: dict[str, Plugin] = {plugin.type: plugin for plugin in (ovs.PLUGIN, vlan.PLUGIN, adopt.PLUGIN, routed.PLUGIN)}

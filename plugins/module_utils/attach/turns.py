@@ -33,13 +33,24 @@ def turn(container_id: str, ifname: str, seconds: float, scope: str = "") -> Ite
     Raises PodnetError with code 11 if it is not free within `seconds`.
     """
     fd = _open(_name(container_id, ifname, scope))
+    with _held(fd, seconds, f"another call for {ifname} of container {container_id[:13]} is still at work") as waits:
+        yield fd, waits
+
+
+@contextlib.contextmanager
+def turn_of(what: str, seconds: float) -> Iterator[None]:
+    """Holds the turn of what all attachments share, by a word of four letters or more; see `turn`."""
+    with _held(_open(what), seconds, f"another call is still at work on {what}"):
+        yield
+
+
+@contextlib.contextmanager
+def _held(fd: int, seconds: float, busy: str) -> Iterator[bool]:
     waits = not _taken(fd)
     if waits and not _waited(fd, seconds):
-        raise PodnetError(
-            f"another call for {ifname} of container {container_id[:13]} is still at work", "try again", TRY_AGAIN
-        )
+        raise PodnetError(busy, "try again", TRY_AGAIN)
     try:
-        yield fd, waits
+        yield waits
     finally:
         os.close(fd)
 

@@ -20,12 +20,13 @@ from ..model.paths import NODE_JSON
 from ..model.port import Bandwidth, PortVlans, parse_port
 from ..model.tables import flag, optional
 from ..model.vlan import VlanSet
+from . import uplinks
 from .keys import ASKS_NOTHING, DEVICE_FILE, folded, refuse_requests, refuse_unknown
 from .peers import ANTREA_KEY, OVS_KEYS, own_form
 
 KEYS = (
     "bridge", "vlan", "trunk", "untagged", "vlan_mode", "cvlans", "qinq_ethertype", "mtu", "mac", "ofport_request",
-    "spoof_check", "port_isolation", "bandwidth",
+    "spoof_check", "port_isolation", "bandwidth", uplinks.KEY,
 )  # fmt: skip
 CAPABILITIES = ("mac", "ips", "ipRanges", "bandwidth")
 ETHERNET_MTU = 1500
@@ -40,7 +41,8 @@ class Wish:
 
     `mac` None: not given. `mtu`: bytes, the bridge's own if none is given. `userspace`: whether the bridge switches
     outside of the kernel. `spoof_check`: asked for, or demanded by the policy. `vlan_limit`: how many VLAN headers the
-    node declares that its switch looks at, None if it declares nothing.
+    node declares that its switch looks at, None if it declares nothing. `from_ipam`: the IPAM plugin names the uplink,
+    and `bridge` is to be the one that has it.
     """
 
     bridge: str
@@ -53,6 +55,7 @@ class Wish:
     isolated: bool = False
     ofport_request: int | None = None
     vlan_limit: int | None = None
+    from_ipam: bool = False
 
 
 _known: tuple[tuple[int, ...], Node] | None = None
@@ -75,8 +78,9 @@ def load_node() -> Node:
         raise PodnetError(f"{NODE_JSON} cannot be used: {error}", _PREPARE, UNAVAILABLE) from error
 
 
-def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True) -> Wish:
+def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True, bridge: str | None = None) -> Wish:
     """Reads the plugin's own keys, in its own form or a peer's. Without `strict`, for CHECK, others are passed over.
+    `bridge`: the one that the IPAM plugin's uplink is on; until that is known the one that would count without it.
 
     Raises ConfigError (code 7), UnsupportedField (code 2), PolicyError (code 7).
     """
@@ -85,7 +89,7 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True)
         refuse_unknown(raw, KEYS, (*OVS_KEYS, ANTREA_KEY))
         refuse_requests(conf, CAPABILITIES, DEVICE_FILE)
         _refuse_ovn(conf, request)
-    bridge = _bridge(raw, node)
+    bridge = bridge or _bridge(raw, node)
     declared = node.bridge(bridge)
     vlans = parse_port(raw)
     bandwidth = _bandwidth(conf, raw, node, bridge)
@@ -95,13 +99,14 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True)
         bridge=bridge,
         vlans=vlans,
         mtu=_mtu(raw.get("mtu"), declared),
-        mac=_mac(raw, conf, request),
+        mac=given_mac(raw, conf, request),
         userspace=declared is not None and declared.datapath_type == "netdev",
         bandwidth=bandwidth,
         spoof_check=flag(raw, "spoof_check", "") or demanded,
         isolated=flag(raw, "port_isolation", ""),
         ofport_request=optional(raw, "ofport_request", "", _ofport),
         vlan_limit=node.vlan_limit,
+        from_ipam=uplinks.wanted(raw, conf),
     )
 
 
@@ -126,6 +131,11 @@ def refuse_closed(wish: Wish, request: Request, node: Node) -> None:
 def host_name(container_id: str, ifname: str) -> str:
     """The host's end of an attachment's veth pair: 14 bytes that follow from its key."""
     return "pn" + _digest(container_id, ifname).hex()[:12]
+
+
+def is_host_name(name: str) -> bool:
+    """Whether a link may be the host's end of some attachment."""
+    return len(name) == 14 and name.startswith("pn") and all(sign in "0123456789abcdef" for sign in name[2:])
 
 
 def derived_mac(container_id: str, ifname: str) -> str:
@@ -171,7 +181,7 @@ def _mtu(value: object, bridge: Bridge | None) -> int:
     return parse_mtu(value, "mtu")
 
 
-def _mac(raw: Mapping[str, Any], conf: NetConf, request: Request) -> str | None:
+def given_mac(raw: Mapping[str, Any], conf: NetConf, request: Request) -> str | None:
     """The runtime's request counts most, then args.cni, CNI_ARGS, and the configuration's own key."""
     for path, value in _macs(raw, conf, request):
         if value not in (None, ""):

@@ -24,10 +24,10 @@ from .rtnetlink import (
     ask,
     attributes,
     family_of,
+    outcomes,
     parse,
     refuse,
     talk,
-    try_talk,
     u32,
 )
 
@@ -55,7 +55,7 @@ def add_routes(
     """
     if not wanted:
         return
-    codes = try_talk(route, [_request(name, index, to, networks, EXCL) for to in wanted])
+    codes = outcomes(route, [_request(name, index, to, networks, EXCL) for to in wanted])
     there = [to for to, code in zip(wanted, codes) if code == errno.EEXIST and not to.priority]
     refuse([
         (code, _what(name, to)) for to, code in zip(wanted, codes) if code and to not in there
@@ -102,7 +102,7 @@ def _message(index: int, item: PodRoute, networks: Iterable[ipaddress.IPv4Networ
         gateway = ipaddress.ip_address(item.gateway)
         pairs.append((_RTA_GATEWAY, gateway.packed))
         # A gateway outside of the pod's own networks is on the link nevertheless: this is its only one.
-        if not gateway.is_link_local and not any(gateway in network for network in networks):
+        if not (gateway.version == 6 and gateway.is_link_local) and not any(gateway in network for network in networks):
             flags = _RTNH_F_ONLINK
     elif to.version == 4:
         scope = _SCOPE_LINK

@@ -20,6 +20,7 @@ from ..errors import DeadlineExceeded, KernelError
 # linux/netlink.h, linux/rtnetlink.h
 ERROR, DONE = 2, 3
 NEWLINK, DELLINK, GETLINK, NEWADDR, GETADDR, NEWROUTE, DELROUTE, GETROUTE = 16, 17, 18, 20, 22, 24, 25, 26
+NEWNEIGH, DELNEIGH, GETNEIGH, NEWRULE, DELRULE, GETRULE = 28, 29, 30, 32, 33, 34
 REQUEST, ACK, REPLACE, EXCL, DUMP, CREATE = 0x1, 0x4, 0x100, 0x200, 0x300, 0x400
 GROUP_LINK, GROUP_IPV4_ADDRESS, GROUP_IPV6_ADDRESS = 0x1, 0x10, 0x100
 LINK = struct.Struct("=BxHiII")
@@ -27,7 +28,9 @@ LINK = struct.Struct("=BxHiII")
 ADDRESS = struct.Struct("=BBBBI")
 """struct ifaddrmsg: family, prefix length, flags, scope, index."""
 ROUTE = struct.Struct("=BBBBBBBBI")
-"""struct rtmsg."""
+"""struct rtmsg; struct fib_rule_hdr is as long: family, two prefix lengths, tos, table, two spare, action, flags."""
+NEIGHBOUR = struct.Struct("=BxxxiHBB")
+"""struct ndmsg: family, index, state, flags, type."""
 
 ANSWER_SECONDS = 10.0
 """How long the kernel may take: its lock may be held by others."""
@@ -144,19 +147,21 @@ def ask(route: socket.socket, request: int, body: bytes, seconds: float, dump: b
 
 def talk(route: socket.socket, requests: Sequence[Request]) -> None:
     """Sends all at once; the kernel does one after the other. Raises KernelError for the first that it refuses."""
-    codes = try_talk(route, requests)
+    codes = outcomes(route, requests)
     refuse([(code, what) for code, (_kind, _flags, _body, what) in zip(codes, requests)])
 
 
-def refuse(outcomes: Iterable[tuple[int, str]]) -> None:
+def refuse(results: Iterable[tuple[int, str]]) -> None:
     """Raises KernelError for the first errno that is not 0, with the words beside it."""
-    for code, what in outcomes:
+    for code, what in results:
         if code:
             raise _REFUSALS.get(code, KernelError)(f"{what}: {os.strerror(code)}")
 
 
-def try_talk(route: socket.socket, requests: Sequence[Request]) -> list[int]:
+def outcomes(route: socket.socket, requests: Sequence[Request]) -> list[int]:
     """Sends all at once, and gives what the kernel says to each: 0, or an errno. Raises DeadlineExceeded."""
+    if not requests:
+        return []
     messages = [
         message(kind, ACK | flags, number, body) for number, (kind, flags, body, _what) in enumerate(requests, 1)
     ]

@@ -104,6 +104,8 @@ class Network:
 class Rule:
     """What pods of some namespaces may use of a bridge, with `spoof_check` only under that check; or which VLANs they
     may have right on a host's `interface`, beside any bridge.
+
+    `routed`: layer-3 attachments may leave by it, as by an uplink.
     """
 
     bridge: str | None
@@ -112,6 +114,7 @@ class Rule:
     untagged: bool = False
     spoof_check: bool = False
     interface: str | None = None
+    routed: bool = False
 
     @classmethod
     def parse(cls, value: object, path: str) -> Rule:
@@ -128,6 +131,7 @@ class Rule:
             untagged=flag(table, "untagged", path),
             spoof_check=flag(table, "spoof_check", path),
             interface=interface,
+            routed=flag(table, "routed", path),
         )
 
     def is_for(self, bridge: str, namespace: str) -> bool:

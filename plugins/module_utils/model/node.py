@@ -196,6 +196,13 @@ class Node:
         """The VLANs that pods of `namespace` may have right on an interface of the host: none without such a rule."""
         return VlanSet.union(rule.vlans for rule in self.rules if rule.is_for_interface(interface, namespace))
 
+    def permits_routing(self, uplink: str, namespace: str) -> bool:
+        """Whether layer-3 attachments of pods of `namespace` may leave by this bridge, or interface of the host."""
+        return any(
+            rule.routed and (rule.is_for(uplink, namespace) or rule.is_for_interface(uplink, namespace))
+            for rule in self.rules
+        )
+
     def demands_spoof_check(self, bridge: str, namespace: str, vlans: VlanSet, untagged: bool = False) -> bool:
         """Whether a rule for pods of `namespace` asks for the check on one of these VLANs, or on untagged frames."""
         return any(

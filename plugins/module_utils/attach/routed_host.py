@@ -1,0 +1,205 @@
+# Copyright: the podnet.ovs authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's side of layer-3 attachments: what is there is held against what the one plan says, and put right.
+
+ADD, CHECK, DEL and the repair all come here, so that none of them makes or removes what another one does not know.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from functools import partial
+
+from ..errors import TRY_AGAIN, PodnetError
+from ..kernel import hostlink, pod
+from ..kernel.fastpath import remove_link
+from ..kernel.routed import Routing
+from ..model.routing import FROM_POD, HostRoute, HostRule, Plan, Proxy, Seen, Way, change, plan, table_of, words
+from . import routed_record as records
+from .common import attempt
+from .routed_record import Record
+from .wish import is_host_name
+
+TURN_SECONDS = 10.0
+REPAIR_SECONDS = 30.0
+"""Between two repairs without an occasion."""
+
+
+def install(record: Record, mac: str, seconds: float) -> list[str]:
+    """Makes the routes, rules and proxy entries of a new attachment, whose pair is there with `mac` at the pod's
+    end. Gives the addresses that the node answers for on their uplink.
+
+    What there still is for its addresses, of ours, belonged to another attachment and goes. Raises PodnetError.
+    """
+    asked = []
+    with records.turn(min(seconds, TURN_SECONDS)), Routing() as routing:
+        records.write(record)
+        for other in records.load_all():
+            left = tuple(way for way in other.ways if way.address not in record.addresses)
+            if other.host != record.host and left != other.ways:
+                records.write(Record(other.container_id, other.ifname, other.network, left))
+        for way in record.ways:
+            wanted = _plan_of(way, record.host)
+            if wanted is None:
+                raise PodnetError(f"the uplink {way.uplink} is gone, or down", "bring it up", TRY_AGAIN)
+            _converge(routing, wanted, way)
+            asked += [way.address] if wanted.proxies else []
+        # Nobody asks on that link: the pod's end is no secret, and needs no address of the node's to be asked from.
+        routing.know(pod.index_of(record.host) or 0, mac, sorted(record.addresses))
+    return asked
+
+
+def missing(record: Record) -> list[str]:
+    """What of an attachment is not as it should be, in words; nothing if all is well. Raises PodnetError."""
+    found = []
+    with Routing() as routing:
+        seen = routing.look()
+    for way in record.ways:
+        wanted = _plan_of(way, record.host)
+        if wanted is None:
+            found.append(f"the uplink {way.uplink} of {way.address} is gone, or down")
+            continue
+        todo = change(wanted, seen, _is_pods)
+        found += [f"{words(item)} is missing" for item in todo.new]
+        found += [f"{words(item)} is there, and should not be" for item in (*todo.first, *todo.last)]
+    return found
+
+
+def withdraw(host: str) -> bool:
+    """The link of an attachment goes, by the name of the host's end, and then all that was for its addresses.
+
+    Gives whether there was anything. Raises PodnetError after all was tried.
+    """
+    failed: list[PodnetError] = []
+    seen, there = Seen(), False
+    with records.turn(TURN_SECONDS):
+        record, index = records.load(host), pod.index_of(host)
+        with Routing() as routing:
+            try:
+                seen = routing.look()
+            except PodnetError as error:
+                failed.append(error)
+            addresses = set(record.addresses) if record else set()
+            addresses |= seen.led_to(index) if index is not None else set()
+            for other in records.load_all():
+                addresses -= other.addresses if other.host != host else set()
+            attempt(failed, partial(remove_link, host))
+            there = bool(record or index is not None)
+            attempt(failed, partial(_clear, routing, seen.about(addresses), _tables(record)))
+        if not failed:
+            records.forget(host)
+    if failed:
+        raise failed[0]
+    return there
+
+
+def sweep() -> int:
+    """Rules about addresses that no attachment has, and that lead to no pod, go with all that belongs to them. Gives
+    how many things. Raises PodnetError.
+    """
+    with records.turn(TURN_SECONDS), Routing() as routing:
+        seen = routing.look()
+        alive = {address for record in records.load_all() for address in record.addresses}
+        for link in {item.device for item in seen.routes}:
+            alive |= seen.led_to(link) if _is_pods(link) else set()
+        lost = {rule.address for rule in seen.rules} - alive
+        return _clear(routing, seen.about(lost))
+
+
+def repair() -> int:
+    """Puts right what attachments have lost: rules lead to the table of an uplink that is a new link by now, or a
+    network manager has taken routes away. Gives how many things were made or removed.
+
+    An uplink that is away is waited for: its pods are cut off meanwhile. Raises the first PodnetError after all.
+    """
+    if not records.any_there():
+        return 0
+    failed: list[PodnetError] = []
+    done: list[int] = []
+    with records.turn(TURN_SECONDS), Routing() as routing:
+        for record in records.load_all():
+            for way in record.ways:
+                wanted = _plan_of(way, record.host) if pod.exists(record.host) else None
+                if wanted is not None:
+                    attempt(failed, partial(_count, done, routing, wanted, way))
+    if failed:
+        raise failed[0]
+    return sum(done)
+
+
+class Watch:
+    """Repairs when an uplink has become another link, or has been down, and from time to time anyway."""
+
+    def __init__(self) -> None:
+        self._stamp = 0
+        self._uplinks: frozenset[str] = frozenset()
+        self._state: dict[str, tuple[int, bool]] = {}
+        self._due = 0.0
+
+    def look(self) -> int:
+        """To be called each second or so: costs nothing without attachments. Gives what `repair` does."""
+        stamp = records.stamp()
+        if not stamp:
+            return 0
+        if stamp != self._stamp:
+            self._uplinks = frozenset(way.uplink for record in records.load_all() for way in record.ways)
+            self._stamp = stamp
+        links = {name: hostlink.link(name) for name in self._uplinks}
+        state = {name: (link.index, link.up) for name, link in links.items() if link}
+        same = all(self._state.get(name, now) == now for name, now in state.items())
+        self._state.update(state)
+        if same and time.monotonic() < self._due:
+            return 0
+        self._due = time.monotonic() + REPAIR_SECONDS
+        return repair()
+
+
+def _plan_of(way: Way, host: str) -> Plan | None:
+    """None if there is no uplink, or it is down: the kernel then takes no routes by it."""
+    link, index = hostlink.link(way.uplink), pod.index_of(host)
+    if link is None or not link.up or index is None:
+        return None
+    return plan(way, link.index, index, hostlink.networks_on(link.index))
+
+
+def _converge(routing: Routing, wanted: Plan, way: Way) -> int:
+    """Makes what is there what is wanted; gives how many things were made or removed."""
+    todo = change(wanted, routing.look(), _is_pods)
+    if wanted.proxies:
+        hostlink.answer_for_others(way.uplink, way.family)
+    removed = routing.drop(todo.first)
+    routing.add(todo.new)
+    return removed + len(todo.new) + _clear(routing, todo.last)
+
+
+def _count(done: list[int], routing: Routing, wanted: Plan, way: Way) -> None:
+    done.append(_converge(routing, wanted, way))
+
+
+def _clear(
+    routing: Routing, things: Iterable[HostRoute | HostRule | Proxy], tables: Iterable[tuple[int, int]] = ()
+) -> int:
+    """Takes them away, and what is in the tables that no rule names any more, of those that the rules among them named
+    and `tables` (family and number). Gives how many things there were.
+    """
+    gone = list(things)
+    removed = routing.drop(gone)
+    named = {(item.family, item.table) for item in gone if isinstance(item, HostRule) and item.priority == FROM_POD}
+    tables = named.union(tables)
+    return removed + (routing.drop(routing.look().unused(tables)) if tables else 0)
+
+
+def _tables(record: Record | None) -> set[tuple[int, int]]:
+    """The tables of its uplinks, as far as these are there, by family."""
+    indices = {(way.family, pod.index_of(way.uplink)) for way in record.ways} if record else set()
+    return {(family, table_of(index)) for family, index in indices if index is not None}
+
+
+def _is_pods(index: int) -> bool:
+    try:
+        return is_host_name(socket.if_indextoname(index))
+    except OSError:
+        return False
