@@ -185,13 +185,14 @@ class Agent:
 
 def _announce(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
     """In a thread of its own: the reply does not wait for it."""
-    mine = os.dup(netns_fd)
+    mine = os.dup(netns_fd) if netns_fd >= 0 else -1
 
     def rounds() -> None:
         try:
             announce(name, mac, addresses, mine)
         finally:
-            os.close(mine)
+            if mine >= 0:
+                os.close(mine)
 
     threading.Thread(target=rounds, name="announce", daemon=True).start()
 

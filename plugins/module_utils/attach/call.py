@@ -19,8 +19,8 @@ ANSWER_SECONDS = 1.2
 """How long the database may take to answer; when it works that is a millisecond."""
 
 Announcer = Callable[[int, str, str, Sequence[str]], None]
-"""Announces addresses soon, and keeps nobody waiting: the namespace's descriptor (the caller's to close), the interface
-in it, its MAC, and addresses with prefix length.
+"""Announces addresses soon, and keeps nobody waiting: the namespace's descriptor (the caller's to close; -1 for the
+node's own), the interface in it, its MAC (empty: what it has), and addresses.
 """
 
 SwitchOpener = Callable[[str, float, str], AbstractContextManager[Switch]]

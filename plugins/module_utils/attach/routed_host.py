@@ -131,12 +131,12 @@ def repair() -> int:
 
 
 class Watch:
-    """Repairs when an uplink has become another link, or has been down, and from time to time anyway."""
+    """Repairs when an uplink has become another link, or has lost its routes, and from time to time anyway."""
 
     def __init__(self) -> None:
         self._stamp = 0
         self._uplinks: frozenset[str] = frozenset()
-        self._state: dict[str, tuple[int, bool]] = {}
+        self._state: dict[str, object] = {}
         self._due = 0.0
 
     def look(self) -> int:
@@ -147,14 +147,21 @@ class Watch:
         if stamp != self._stamp:
             self._uplinks = frozenset(way.uplink for record in records.load_all() for way in record.ways)
             self._stamp = stamp
-        links = {name: hostlink.link(name) for name in self._uplinks}
-        state = {name: (link.index, link.up) for name, link in links.items() if link}
-        same = all(self._state.get(name, now) == now for name, now in state.items())
-        self._state.update(state)
-        if same and time.monotonic() < self._due:
+        state = {name: _state_of(name) for name in self._uplinks}
+        if state == self._state and time.monotonic() < self._due:
             return 0
+        self._state = state
         self._due = time.monotonic() + REPAIR_SECONDS
         return repair()
+
+
+def _state_of(uplink: str) -> object:
+    """What changes when pods may be cut off: another link, up again, a table without its routes."""
+    link = hostlink.link(uplink)
+    if link is None:
+        return None
+    with Routing() as routing:
+        return link.index, link.up, routing.table(table_of(link.index))
 
 
 def _plan_of(way: Way, host: str) -> Plan | None:

@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from ..errors import KernelError
 from ..model.routing import (
@@ -104,6 +105,16 @@ class Routing:
             for body in self._dump(GETNEIGH, NEIGHBOUR.pack(family, 0, 0, _NTF_PROXY, 0)):
                 seen.proxies.update(_proxies_in(body))
         return seen
+
+    def table(self, number: int) -> frozenset[HostRoute]:
+        """The routes in the table of an uplink, none if there is no such table."""
+        found: set[HostRoute] = set()
+        for version in families():
+            body = ROUTE.pack(_FAMILIES[version], *[0] * 8) + attributes([(_RTA_TABLE, u32(number))])
+            with suppress(KernelError):  # the kernel's word for a table that is not there
+                for answer in self._dump(GETROUTE, body):
+                    found.update(item for item in _routes_in(answer) if item.table == number)
+        return frozenset(found)
 
     def add(self, things: Iterable[HostRoute | HostRule | Proxy]) -> None:
         """Makes them, in this order. Raises KernelError that names the first that the kernel refused: a route that is
