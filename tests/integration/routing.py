@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A node with three ways out, calls of CNI plugins in it, and a look at where packets really go.
 
-eth1 and eth2 are plain NICs, and the main table's default route leads by eth1. eth3 is a port of the bridge br-pod, whose
-local port has its addresses. Behind each is a LAN of its own, and each LAN has the same address far away, which
+eth1 and eth2 are plain NICs, and the main table's default route leads by eth1. eth3 is a port of the bridge br-pod,
+whose local port has its addresses. Behind each is a LAN of its own, and each LAN has the same address far away, which
 counts who asks for it.
 
 No IPAM plugin of Debian's names interfaces of the host. The test's own, `hinting`, wraps one of those.
@@ -21,7 +21,7 @@ from ansible_collections.podnet.ovs.tests.integration import cni
 from ansible_collections.podnet.ovs.tests.lab import Pod, until
 
 if TYPE_CHECKING:
-    from ansible_collections.podnet.ovs.tests.lab import Lab, Lan, Light
+    from ansible_collections.podnet.ovs.tests.lab import Lab, Lan
 
 FAR = {4: "198.51.100.1", 6: "2001:db8:99::1"}
 LANS = ("a", "b", "c")
@@ -44,7 +44,7 @@ HINTING = """#!/usr/bin/python3 -IS
 # `more` is what else it says.
 import json, os, subprocess, sys
 conf = json.load(sys.stdin)
-ipam = conf["ipam"]
+ipam = conf.get("ipam") or {"of": "static"}  # VERSION brings none
 inner = {key: ipam[key] for key in ipam if key not in ("of", "interfaces", "indices", "more")}
 conf["ipam"] = {**inner, "type": ipam["of"]}
 done = subprocess.run(["/usr/lib/cni/" + ipam["of"]], input=json.dumps(conf).encode(), stdout=subprocess.PIPE)
@@ -199,7 +199,9 @@ class Bench:
             mine = ("ff00::/8", "fe80::", "table local")
             found[f"routes {family}"] = sorted(line for line in routes if not any(word in line for word in mine))
             found[f"rules {family}"] = self.rules(family)
-            found[f"proxies {family}"] = sorted(self.node.run("ip", family, "neigh", "show", "proxy").stdout.split("\n"))
+            found[f"proxies {family}"] = sorted(
+                self.node.run("ip", family, "neigh", "show", "proxy").stdout.split("\n")
+            )
         found["left"] = cni.leftovers(self.node)
         found["records"] = self.node.run("sh", "-c", "ls -A /run/podnet/routed 2> /dev/null; true").stdout
         return found
@@ -232,14 +234,14 @@ class Bench:
 
     def table_lines(self, word: str) -> list[str]:
         """The routes of all tables with this word in them."""
-        printed = "".join(self.node.run("ip", family, "route", "show", "table", "all").stdout for family in ("-4", "-6"))
+        printed = "".join(
+            self.node.run("ip", family, "route", "show", "table", "all").stdout for family in ("-4", "-6")
+        )
         return [line for line in printed.splitlines() if word in line]
 
     def answers(self, pod: str = "p1", families: tuple[int, ...] = (4, 6)) -> bool:
         """Whether a pod gets answers from far away; what ping says is shown if not."""
-        done = [
-            Pod(self.node, pod).run("ping", "-c", "1", "-W", "1", FAR[family], check=False) for family in families
-        ]
+        done = [Pod(self.node, pod).run("ping", "-c", "1", "-W", "1", FAR[family], check=False) for family in families]
         for ping in done:
             print(ping.stdout if ping.returncode else "", end="")
         return not any(ping.returncode for ping in done)
@@ -247,7 +249,9 @@ class Bench:
     def is_heard(self, lan: str, host: int = 100, families: tuple[int, ...] = (4, 6)) -> bool:
         """Whether a pod answers to the router of a LAN, and to somebody far behind it."""
         return all(
-            self.lans[lan].run("ping", "-c", "1", "-W", "2", *source, address(lan, host, family), check=False).returncode
+            self.lans[lan]
+            .run("ping", "-c", "1", "-W", "2", *source, address(lan, host, family), check=False)
+            .returncode
             == 0
             for family in families
             for source in ((), ("-I", FAR[family]))

@@ -428,7 +428,7 @@ def test_the_gateway_of_an_uplink_is_one(bench: Bench) -> None:
 def test_somebody_elses_route_is_not_taken(bench: Bench) -> None:
     bench.node.run("ip", "route", "add", "10.2.0.100/32", "dev", "eth1")
     try:
-        code, said = bench.fails(configuration("b"))
+        _code, said = bench.fails(configuration("b"))
         assert "10.2.0.100/32" in said and "File exists" in said
     finally:
         bench.node.run("ip", "route", "delete", "10.2.0.100/32", "dev", "eth1")
@@ -475,7 +475,9 @@ def test_del_without_record_uplink_or_database(bench: Bench) -> None:
     finally:
         bench.node.ovs.start()
         lan = bench.lans["b"]
-        lan.run("ip", "-batch", "-", input="\n".join(lan.link_commands(bench.node.ports["eth2"], bench.node.netns_name)))
+        lan.run(
+            "ip", "-batch", "-", input="\n".join(lan.link_commands(bench.node.ports["eth2"], bench.node.netns_name))
+        )
 
 
 def test_del_brings_no_configuration(bench: Bench) -> None:
@@ -515,6 +517,7 @@ def test_many_at_once_on_one_uplink(bench: Bench) -> None:
     bench.add(configuration("b", 99), "c-stays", "p1")
     bench.node.sh("for i in $(seq 8); do ip netns add q$i; done")
     try:
+
         def turn(number: int) -> None:
             conf = configuration("b", 110 + number)
             for _turn in range(3):
