@@ -81,7 +81,8 @@ def test_plugins_that_follow_in_the_list() -> None:
     chain = [{"type": "podnet-vlan", "vlanId": 3}, {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}]
     (nad,) = to_nad([{"name": "a", "bridge": "br-pod", "trunk": "3", "chain": chain}])
     assert json.loads(nad["spec"]["config"])["plugins"][1:] == chain
-    for bad in ("tuning", {"sysctl": {}}, {"type": "/bin/sh"}):
+    wrong: list[Any] = ["tuning", {"sysctl": {}}, {"type": "/bin/sh"}]
+    for bad in wrong:
         with pytest.raises(AnsibleFilterError, match=r"networks\[0\]\.chain\[0\]"):
             to_nad([{"name": "a", "bridge": "br-pod", "vlan": 3, "chain": [bad]}])
 

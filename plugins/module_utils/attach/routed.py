@@ -19,7 +19,8 @@ from ..cni.request import Request
 from ..cni.result import Interface, Result, render
 from ..errors import TRY_AGAIN, UNAVAILABLE, ConfigError, PodnetError, RefusedError
 from ..kernel import fastpath, hostlink, pod
-from ..kernel.routed import default_families, families, neighbour
+from ..kernel.defaults import default_families
+from ..kernel.routed import families, neighbour
 from ..kernel.rtnetlink import LinkExists
 from ..model.node import Node
 from ..model.routing import GATEWAYS

@@ -29,7 +29,6 @@ from ..model.routing import (
     is_uplinks,
     words,
 )
-from .fastpath import PodSpace
 from .rtnetlink import (
     ANSWER_SECONDS,
     CREATE,
@@ -140,16 +139,6 @@ class Routing:
 
     def _dump(self, request: int, body: bytes) -> list[bytes]:
         return ask(self._route, request, body, ANSWER_SECONDS, dump=True)
-
-
-def default_families(space: PodSpace) -> set[int]:
-    """The families of which a pod has a default route in its main table. Raises KernelError."""
-    found = set()
-    for body in space.ask(GETROUTE, ROUTE.pack(*[0] * 9), dump=True):
-        family, length, _src, _tos, table, _protocol, _scope, kind, _flags = ROUTE.unpack_from(body)
-        if family in _VERSIONS and length == 0 and table == MAIN and kind == _RTN_UNICAST:
-            found.add(_VERSIONS[family])
-    return found
 
 
 def neighbour(index: int, mac: str, address: str) -> Request:
