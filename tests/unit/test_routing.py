@@ -231,12 +231,20 @@ def test_the_interface_that_an_address_names_or_the_first_of_the_host(
 
 @pytest.mark.parametrize(
     ("interfaces", "index", "words"),
-    [((), None, "named no interface"), ((POD_END,), 0, "named no interface"), ((HOST,), 1, "interface 1, of 1")],
+    [((), None, "named no interface"), ((POD_END,), 0, "named no interface")],
 )
 def test_hints_that_are_none(interfaces: tuple[Interface, ...], index: int | None, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         uplinks.hints(Result(interfaces, (Address("10.0.0.1/24", "", index),)), "odd")
     assert caught.value.code == 7 and caught.value.hint
+
+
+def test_an_index_of_nothing_is_no_hint() -> None:
+    document = {"interfaces": [{"name": "eth1"}], "ips": [{"interface": 0}, {}, {"interface": 1}]}
+    with pytest.raises(ConfigError, match=r"ips\[2\] of odd names interface 1, of 1") as caught:
+        uplinks.refuse_lost_indices(document, "odd")
+    assert caught.value.code == 7 and caught.value.hint
+    uplinks.refuse_lost_indices({"ips": [{}]}, "odd")
 
 
 def test_one_bridge() -> None:

@@ -19,6 +19,7 @@ from ..cni.versions import NEWEST
 from ..errors import INCOMPATIBLE_VERSION, ConfigError
 from .call import Call
 from .delegate import Delegate, find_plugin, missing
+from .uplinks import refuse_lost_indices
 
 _IPS_HINT = "take an IPAM plugin that declares the capability ips, such as static"
 OLDER = "1.0.0"
@@ -66,7 +67,10 @@ class Lease:
         if self._running is None:
             return Result()
         conf = self._call.conf
-        result = parse_result(self._document(self._call.deadline) or {}, f"the result of {conf.ipam_type}")
+        document = self._document(self._call.deadline) or {}
+        result = parse_result(document, f"the result of {conf.ipam_type}")
+        if with_interfaces:
+            refuse_lost_indices(document, conf.ipam_type)
         _check_requested(conf, result)
         return result if with_interfaces else replace(result, interfaces=())
 

@@ -61,16 +61,25 @@ def hints(result: Result, plugin: str) -> list[Interface]:
             KEY, f"{plugin} named no interface of the host", f"leave {KEY} away, or have the plugin name an uplink"
         )
     found = []
-    for number, address in enumerate(result.addresses):
+    for address in result.addresses:
         index = address.interface
-        if index is not None and index >= len(result.interfaces):
-            raise ConfigError(
-                KEY, f"ips[{number}] of {plugin} names interface {index}, of {len(result.interfaces)}",
-                "it is a fault of that plugin",
-            )  # fmt: skip
         named = result.interfaces[index] if index is not None else mine[0]
         found.append(mine[0] if named.sandbox else named)
     return found or mine[:1]
+
+
+def refuse_lost_indices(document: Mapping[str, Any], plugin: str) -> None:
+    """Raises ConfigError for an address of an IPAM plugin's result that names an interface which is not there.
+
+    Elsewhere such an index counts as none; here it would be another uplink than the one that was meant.
+    """
+    count = len(document.get("interfaces") or ())
+    for number, item in enumerate(document.get("ips") or ()):
+        index = item.get("interface")
+        if index is not None and index not in range(count):
+            raise ConfigError(
+                KEY, f"ips[{number}] of {plugin} names interface {index}, of {count}", "it is a fault of that plugin"
+            )
 
 
 def find(switch: Switch, hint: Interface, seconds: float, key: str = KEY) -> Home:
