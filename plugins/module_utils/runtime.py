@@ -22,7 +22,7 @@ from typing import Any
 
 from .errors import ConfigError, DecodeError, PodnetError, RefusedError
 from .kernel.files import locked
-from .model.paths import CNI_BIN, OPT, PLUGINS
+from .model.paths import CNI_BIN, META, OPT, PLUGINS, ROUTED
 from .uplink.journal import open_moves
 
 SCHEMA = 1
@@ -225,8 +225,34 @@ def _apply(place: Place, before: State, after: State, manifest: Manifest, archiv
             shutil.rmtree(path)
 
 
+def refuse_attached() -> None:
+    """Raises RefusedError if a pod has an attachment that only these plugins can take away, and that is no port of
+    a bridge: those are looked for before the bridges go.
+    """
+    found = [path.name for path in _entries(Path(ROUTED)) if os.path.exists(f"/sys/class/net/{path.name}")]
+    found += [
+        table["ifname"] + " of " + table["container_id"][:13] for table in map(_state, _entries(Path(META))) if table
+    ]
+    if found:
+        raise RefusedError(f"pods are attached: {', '.join(found[:10])}", "drain the node first")
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """What is known of an attachment of podnet-meta; nothing if its pod is gone, or it cannot be read."""
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+        alive = os.stat(table["netns"]).st_ino == table["inode"]
+        return {key: str(table[key]) for key in ("ifname", "container_id")} if alive else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 def uninstall(opt: str = OPT, bin_dir: str = CNI_BIN, command: str | None = None) -> State:
-    """Removes the links, then all versions. Gives what was there. Nothing of ours there is success."""
+    """Removes the links, then all versions. Gives what was there. Nothing of ours there is success.
+
+    Raises RefusedError while pods need the plugins.
+    """
+    refuse_attached()
     place = Place(opt, bin_dir, command=command)
     before = observe(place)
     for link in before.links:

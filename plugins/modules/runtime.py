@@ -170,6 +170,7 @@ def absent(module: AnsibleModule, place: runtime.Place) -> dict[str, Any]:
     """Removes all of it."""
     if not module.check_mode:
         return answer(runtime.uninstall(place.opt, place.bin_dir, place.command), runtime.State())
+    runtime.refuse_attached()
     return answer(runtime.observe(place), runtime.State())
 
 

@@ -248,6 +248,31 @@ def test_removal_takes_our_links_only(collection: Path, node: Node) -> None:
     assert runtime.uninstall(node.opt, node.bin_dir, node.command) == runtime.State()
 
 
+def test_the_plugins_stay_while_a_pod_needs_them(
+    node: Node, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Layer-3 attachments and those of podnet-meta are no ports of a bridge, which would be found otherwise."""
+    for name in ("META", "ROUTED"):
+        monkeypatch.setattr(runtime, name, str(tmp_path / name))
+        (tmp_path / name).mkdir()
+    node.install(build(collection))
+    (tmp_path / "ROUTED" / "pn000000000000").touch()
+    state = tmp_path / "META" / "a.json"
+    pod = tmp_path / "pod"
+    pod.touch()
+    known = {"ifname": "eth0", "container_id": "c1", "netns": str(pod), "inode": pod.stat().st_ino}
+    state.write_text(json.dumps(known), encoding="utf-8")
+    with pytest.raises(RefusedError, match="eth0 of c1") as caught:
+        runtime.uninstall(node.opt, node.bin_dir, node.command)
+    assert "pn0" not in caught.value.message, "its pod is gone" and "drain" in caught.value.hint
+    (tmp_path / "ROUTED" / "lo").touch()
+    state.write_text(json.dumps({**known, "inode": 0}), encoding="utf-8")
+    with pytest.raises(RefusedError, match="lo"):
+        runtime.uninstall(node.opt, node.bin_dir, node.command)
+    (tmp_path / "ROUTED" / "lo").unlink()
+    runtime.uninstall(node.opt, node.bin_dir, node.command)
+
+
 def test_another_folder_for_plugins_takes_the_links_of_the_one_before_with_it(collection: Path, node: Node) -> None:
     archive, first = build(collection), node.bin_dir
     node.install(archive, aliases=("ovs",))

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import PodnetError
-from ..model.paths import RUN
+from ..model.paths import ROUTED
 from ..model.routing import Way, host_prefix
 from .turns import turn_of
 from .wish import host_name
 
-FOLDER = RUN + "/routed"
+FOLDER = ROUTED
 SCHEMA = 1
 
 
