@@ -140,11 +140,13 @@ class Bench:
         ]
         return document
 
-    def lay_eth2(self) -> None:
-        """Gives eth2 its addresses, once it is there."""
+    def lay_eth2(self, device: str = "eth2") -> None:
+        """Gives eth2 its addresses, once it is there; or those to the bridge that it is on."""
+        if device != "eth2":
+            self.node.run("ip", "addr", "flush", "dev", "eth2")
         self.node.sh(
-            f"ip link set eth2 up; ip addr replace {address('b', 11, 4)}/24 dev eth2;"
-            f"ip addr replace {address('b', 11, 6)}/64 dev eth2 nodad"
+            f"ip link set {device} up; ip addr replace {address('b', 11, 4)}/24 dev {device};"
+            f"ip addr replace {address('b', 11, 6)}/64 dev {device} nodad"
         )
 
     def make_eth2_anew(self) -> None:

@@ -336,12 +336,34 @@ def test_an_uplink_that_is_made_anew(bench: Bench) -> None:
     assert not bench.table_lines("unreachable default"), "the old table, too"
 
 
-def repaired(bench: Bench, conf: cni.Json) -> None:
+def test_a_nic_that_is_put_on_a_bridge_later_and_taken_off_again(bench: Bench) -> None:
+    conf, node = configuration("b"), bench.node
+    result = bench.add(conf)
+    node.ovs.vsctl("add-br", "br-late", "--", "set", "bridge", "br-late", f"datapath_type={node.datapath}")
+    try:
+        node.ovs.vsctl("add-port", "br-late", "eth2")
+        bench.lay_eth2("br-late")
+        repaired(bench, conf, "br-late")
+        bench.wait_for_addresses()
+        assert bench.leaves_by() == {"b": (1, 1)} and bench.answers() and bench.is_heard("b")
+        assert bench.table("eth2") == []
+        checked = bench.call("CHECK", {**conf, "prevResult": result})
+        assert checked.code == 0, checked
+    finally:
+        node.ovs.vsctl("del-br", "br-late")
+        bench.lay_eth2()
+    repaired(bench, conf)
+    assert bench.leaves_by() == {"b": (1, 1)} and bench.answers() and bench.is_heard("b")
+    bench.delete(conf)
+    assert not bench.table_lines("unreachable default")
+
+
+def repaired(bench: Bench, conf: cni.Json, device: str = "eth2") -> None:
     """The agent sees it itself; without one it is GC that does it."""
     if bench.node.run("test", "-S", cni.SOCKET, check=False).returncode:
         bench.collect(conf, ("c1", "eth0"))
-    until(lambda: "default via 10.2.0.1 dev eth2 proto kernel" in bench.table("eth2"), 10, "the repair")
-    until(lambda: any("default via fd00:2::1" in line for line in bench.table("eth2", "-6")), 5, "the repair")
+    until(lambda: f"default via 10.2.0.1 dev {device} proto kernel" in bench.table(device), 10, "the repair")
+    until(lambda: any("default via fd00:2::1" in line for line in bench.table(device, "-6")), 5, "the repair")
 
 
 def test_an_uplink_that_is_gone_refuses_new_pods(bench: Bench) -> None:

@@ -165,12 +165,31 @@ def test_whatever_there_was_an_address_has_what_it_needs_and_nothing_else(seen: 
     mine = {item for item in after.routes if item.table == table_of(UP) and item.family == way.family}
     assert mine == set(wanted.uplink)
     assert {item for item in after.proxies if item.address == way.address} == set(wanted.proxies)
+    assert after.has(wanted)
     again = change(wanted, after, is_pods)
     assert (again.first, again.new, again.last) == ((), (), ()), "a second time nothing is to be done"
     # What is about other addresses is as it was.
     assert [rule for rule in after.rules.elements() if rule.address != way.address] == [
         rule for rule in seen.rules.elements() if rule.address != way.address
     ]
+
+
+def test_a_quick_look_finds_whatever_is_missing_or_too_much() -> None:
+    wanted = plan(FOUR, UP, POD, ["10.2.0.0/24"])
+
+    def all_of_it() -> Seen:
+        return Seen(set(wanted.routes), Counter(wanted.rules), set(wanted.proxies))
+
+    assert all_of_it().has(wanted)
+    for route in wanted.routes:
+        seen = all_of_it()
+        seen.routes.discard(route)
+        assert not seen.has(wanted)
+    for rule in (*wanted.rules, HostRule(FROM_POD, FOUR.address, table_of(5))):
+        seen = all_of_it()
+        seen.rules[rule] += 1
+        assert not seen.has(wanted)
+    assert not Seen(set(wanted.routes), Counter(wanted.rules)).has(wanted)
 
 
 def test_a_rule_to_another_table_goes_after_the_new_one_is_there() -> None:

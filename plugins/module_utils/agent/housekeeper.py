@@ -16,6 +16,7 @@ from ..attach.common import known_endpoint
 from ..attach.routed_host import Watch
 from ..attach.spoof import restore, waiting
 from ..attach.stale import sweep
+from ..attach.uplinks import now
 from ..errors import PodnetError
 from ..vswitch.daemon import PID_FILE
 from ..vswitch.fastpath import Switch
@@ -46,7 +47,7 @@ class Housekeeper:
         self._due = self._not_before = time.monotonic()
         self._patience = SOON_SECONDS
         self._trouble = ""
-        self._routes = Watch()
+        self._routes = Watch(self._uplink_now)
         self._routes_trouble = ""
         self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
 
@@ -100,6 +101,10 @@ class Housekeeper:
             if words != self._trouble:
                 self._log(f"housekeeping: {words}")
             self._trouble = words
+
+    def _uplink_now(self, named: str) -> str:
+        with self._switch.open(known_endpoint(), ANSWER_SECONDS) as switch:
+            return now(switch, named)
 
     def _look_after_routes(self) -> None:
         """Those of layer-3 attachments, which need no Open vSwitch."""

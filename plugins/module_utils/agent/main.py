@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 
 from ..attach.call import Means
-from ..attach.serve import Served, serve
+from ..attach.serve import Served, load_all, serve
 from ..cni.reply import Reply, failure
 from ..errors import UNAVAILABLE, ConfigError, PodnetError
 from ..kernel.announce import announce
@@ -257,6 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Not in the handler itself: it may come while the event that it would set is locked by what it interrupts.
         signal.signal(number, lambda *_args: threading.Thread(target=agent.stop, daemon=True).start())
     sys.setswitchinterval(SWITCH_SECONDS)
+    load_all()
     gc.freeze()  # what is loaded by now stays for years: no need to look at it again and again
     faulthandler.enable()  # a watchdog's SIGABRT then says where each thread was
     try:

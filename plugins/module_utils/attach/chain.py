@@ -26,7 +26,7 @@ from .delegate import Delegate, find_plugin, missing
 from .lease import OLDER
 from .meta_wish import Member, args_of
 from .plugin import SECONDS
-from .plugins import PLUGINS
+from .plugins import PLUGINS, load
 
 Json = Mapping[str, Any]
 
@@ -131,11 +131,10 @@ def _one(
         deadline=min(call.deadline, time.monotonic() + SECONDS[verb]),
     )  # fmt: skip
     try:
-        own = PLUGINS.get(plugin["type"])
-        if own is None:
+        if not is_own(plugin):
             return _foreign(mine, _find(call, member, plugin), raw)
         conf = parse_netconf(raw, json.dumps(raw).encode(), forgiving=verb == DEL)
-        return own.serve(replace(mine, conf=conf, turn_fd=-1, waited=False))
+        return load(plugin["type"]).serve(replace(mine, conf=conf, turn_fd=-1, waited=False))
     except PodnetError as error:
         if not error.message.startswith(member.place):
             error.message = f"{member.words}: {error.message}"

@@ -12,10 +12,14 @@ from typing import Any
 from ..cni.config import COMMON_KEYS, NetConf
 from ..errors import ConfigError, UnsupportedField
 from ..model.names import nearest
+from ..model.tables import flag
 
 ASKS_NOTHING: tuple[Any, ...] = (None, "", [], {})
 DEVICE_FILE = "CNIDeviceInfoFile"
 """Where Multus lets a plugin describe a hardware device. Ours have none."""
+
+UPLINK_KEY = "uplinkFromIPAM"
+"""Says that an IPAM plugin's result names the uplink of its addresses: see uplinks.py."""
 
 
 def refuse_unknown(raw: Mapping[str, Any], keys: Iterable[str], peers: Iterable[str] = ()) -> None:
@@ -53,6 +57,14 @@ def refuse_requests(conf: NetConf, able: Collection[str], *ignored: str) -> None
         if key in ("ips", "ipRanges") and not conf.ipam:
             raise ConfigError(place, "it is for an IPAM plugin, and none is named", "name one in ipam")
     _refuse_addresses(conf.runtime)
+
+
+def asks_for_uplink(raw: Mapping[str, Any], conf: NetConf) -> bool:
+    """Whether the configuration takes the uplink from the IPAM plugin. Raises ConfigError if it names none."""
+    asks = flag(raw, UPLINK_KEY, "")
+    if asks and not conf.ipam:
+        raise ConfigError(UPLINK_KEY, "there is no IPAM plugin that could name an uplink", "name one in ipam")
+    return asks
 
 
 def _refuse_addresses(runtime: Mapping[str, Any]) -> None:

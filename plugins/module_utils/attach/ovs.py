@@ -21,10 +21,11 @@ from ..model.ownership import OWNER_OVS, Mark
 from ..model.port import Bandwidth
 from ..vswitch.fastpath import Switch
 from ..vswitch.podport import PodPort
-from . import ending, lease as ipam, opening, spoof, uplinks
+from . import ending, lease as ipam, opening, spoof
 from .call import ANSWER_SECONDS, Call, Means
 from .check import check
 from .common import attempt, earlier, known_endpoint, open_space, pod_routes, refuse_taken, taken
+from .keys import UPLINK_KEY
 from .plugin import Plugin
 from .undo import Undo, undoing
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
@@ -176,7 +177,7 @@ def status(call: Call) -> None:
     name = raw.get("bridge") or (node.bridges[0].name if node.bridges else "")
     with call.switch(node.ovsdb) as switch:
         there = switch.bridges()
-        if name not in there and not (there and raw.get(uplinks.KEY) and not raw.get("bridge")):
+        if name not in there and not (there and raw.get(UPLINK_KEY) and not raw.get("bridge")):
             raise PodnetError(f"bridge {name or 'none'} is not there", "run the role podnet.ovs.node", UNAVAILABLE)
         try:
             switch.wait_for_switch(call.seconds(ANSWER_SECONDS))
@@ -215,6 +216,8 @@ def collect(call: Call) -> None:
 
 def _on_uplink(call: Call, given: Result, switch: Switch, node: Node) -> Wish:
     """What is asked for, on the bridge of the uplink that the IPAM plugin has named."""
+    from . import uplinks  # only who asks for it pays for it
+
     seconds = call.seconds(uplinks.WAIT_SECONDS)
     named = uplinks.hints(given, call.conf.ipam_type)
     homes = {item.name or item.mac: uplinks.find(switch, item, seconds) for item in named}

@@ -27,7 +27,8 @@ from ..model.routing import GATEWAYS
 from ..vswitch.fastpath import Switch
 from . import ending, lease as ipam, routed_host, routed_record as records, uplinks
 from .call import Call, Means
-from .common import attempt, earlier, open_space, refuse_taken, taken
+from .common import attempt, earlier, known_endpoint, open_space, refuse_taken, taken
+from .keys import UPLINK_KEY
 from .plugin import Plugin
 from .promise import differs, look, own_index, promised
 from .routed_record import Record
@@ -105,7 +106,8 @@ def _add(
     done("addresses")
     for name in sorted({way.uplink for way in record.ways}):
         mine = [way.address for way in record.ways if way.uplink == name and way.address in asked]
-        call.means.announce(-1, name, "", mine)
+        if mine:
+            call.means.announce(-1, name, "", mine)
     return result
 
 
@@ -196,10 +198,16 @@ def collect(call: Call) -> None:
         # Plugins of before 1.1.0 know no GC: each lost attachment is released by name as well.
         attempt(failed, partial(ipam.release, call.of(item.container_id, item.ifname), call.deadline))
     attempt(failed, routed_host.sweep)
-    attempt(failed, routed_host.repair)
+    attempt(failed, lambda: _repair(call))
     attempt(failed, lambda: ipam.collect(call))
     if failed:
         raise failed[0]
+
+
+def _repair(call: Call) -> None:
+    if records.any_there():
+        with call.switch(known_endpoint()) as switch:
+            routed_host.repair(partial(uplinks.now, switch))
 
 
 def _homes(
@@ -212,9 +220,9 @@ def _homes(
     homes = []
     for hint in uplinks.hints(given, call.conf.ipam_type):
         key = (hint.name, hint.mac)
-        home = found.get(key) or _open_uplink(call, switch, node, hint, uplinks.KEY)
+        home = found.get(key) or _open_uplink(call, switch, node, hint, UPLINK_KEY)
         found[key] = home
-        if named is not None and home != named:
+        if named is not None and home.device != named.device:
             raise ConfigError(
                 "uplink", f"{wish.uplink} is given, but {call.conf.ipam_type} names {home.device}", "leave uplink away"
             )

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache, partial
 
 from ..errors import TRY_AGAIN, PodnetError
 from ..kernel import hostlink, pod
 from ..kernel.fastpath import remove_link
 from ..kernel.routed import Routing
+from ..model.paths import NODE_LOCK
 from ..model.routing import FROM_POD, HostRoute, HostRule, Plan, Proxy, Seen, Way, change, plan, table_of, words
 from . import routed_record as records
 from .common import attempt
@@ -40,7 +42,7 @@ def install(record: Record, mac: str, seconds: float) -> list[str]:
         for other in records.load_all():
             left = tuple(way for way in other.ways if way.address not in record.addresses)
             if other.host != record.host and left != other.ways:
-                records.write(Record(other.container_id, other.ifname, other.network, left))
+                records.write(replace(other, ways=left))
         for way in record.ways:
             wanted = _plan_of(way, record.host)
             if wanted is None:
@@ -109,22 +111,30 @@ def sweep() -> int:
         return _clear(routing, seen.about(lost))
 
 
-def repair() -> int:
+def repair(now: Callable[[str], str]) -> int:
     """Puts right what attachments have lost: rules lead to the table of an uplink that is a new link by now, or a
     network manager has taken routes away. Gives how many things were made or removed.
 
-    An uplink that is away is waited for: its pods are cut off meanwhile. Raises the first PodnetError after all.
+    `now`: the link that an uplink's addresses are on at the moment, by what it was called. An uplink that is away is
+    waited for: its pods are cut off meanwhile. Raises the first PodnetError after all, and with code 11 if the node's
+    own links are just being changed.
     """
-    if not records.any_there():
-        return 0
+    from ..kernel.files import locked  # which takes longer to load than an ADD may
+
     failed: list[PodnetError] = []
     done: list[int] = []
-    with records.turn(TURN_SECONDS), Routing() as routing:
+    with locked(NODE_LOCK, 0.0), records.turn(TURN_SECONDS), Routing() as routing:
+        present, look_up = lru_cache(None)(now), lru_cache(None)(_uplink)
+        seen = routing.look()
         for record in records.load_all():
-            for way in record.ways:
-                wanted = _plan_of(way, record.host) if pod.exists(record.host) else None
-                if wanted is not None:
+            ways = tuple(replace(way, uplink=present(way.named)) if way.named else way for way in record.ways)
+            if ways != record.ways:
+                attempt(failed, partial(records.write, replace(record, ways=ways)))
+            for way in ways:
+                wanted = _plan_of(way, record.host, look_up)
+                if wanted is not None and not seen.has(wanted):
                     attempt(failed, partial(_count, done, routing, wanted, way))
+                    seen = routing.look()
     if failed:
         raise failed[0]
     return sum(done)
@@ -133,7 +143,9 @@ def repair() -> int:
 class Watch:
     """Repairs when an uplink has become another link, or has lost its routes, and from time to time anyway."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[str], str]) -> None:
+        """`now`: see `repair`."""
+        self._now = now
         self._stamp = 0
         self._uplinks: frozenset[str] = frozenset()
         self._state: dict[str, object] = {}
@@ -150,9 +162,10 @@ class Watch:
         state = {name: _state_of(name) for name in self._uplinks}
         if state == self._state and time.monotonic() < self._due:
             return 0
+        done = repair(self._now)
         self._state = state
         self._due = time.monotonic() + REPAIR_SECONDS
-        return repair()
+        return done
 
 
 def _state_of(uplink: str) -> object:
@@ -164,12 +177,18 @@ def _state_of(uplink: str) -> object:
         return link.index, link.up, routing.table(table_of(link.index))
 
 
-def _plan_of(way: Way, host: str) -> Plan | None:
-    """None if there is no uplink, or it is down: the kernel then takes no routes by it."""
-    link, index = hostlink.link(way.uplink), pod.index_of(host)
-    if link is None or not link.up or index is None:
-        return None
-    return plan(way, link.index, index, hostlink.networks_on(link.index))
+def _uplink(name: str) -> tuple[int, tuple[str, ...]] | None:
+    """Its index and networks. None if it is gone, or down: the kernel then takes no routes by it."""
+    link = hostlink.link(name)
+    return (link.index, tuple(hostlink.networks_on(link.index))) if link is not None and link.up else None
+
+
+def _plan_of(
+    way: Way, host: str, look_up: Callable[[str], tuple[int, tuple[str, ...]] | None] = _uplink
+) -> Plan | None:
+    """None without the uplink, or the pod."""
+    uplink, index = look_up(way.uplink), pod.index_of(host)
+    return plan(way, uplink[0], index, uplink[1]) if uplink is not None and index is not None else None
 
 
 def _converge(routing: Routing, wanted: Plan, way: Way) -> int:

@@ -25,6 +25,7 @@ from .wish import host_name
 
 FOLDER = ROUTED
 SCHEMA = 1
+_WAY = ("address", "uplink", "gateway", "named")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def _parse(table: Mapping[str, Any]) -> Record:
     """Raises ValueError, KeyError, TypeError for what none of ours wrote, or a newer release."""
     if table["schema"] != SCHEMA:
         raise ValueError(table["schema"])
-    ways = tuple(Way(str(item["address"]), str(item["uplink"]), str(item["gateway"])) for item in table["ways"])
+    ways = tuple(Way(*(str(item[key]) for key in _WAY)) for item in table["ways"])
     for way in ways:
         host_prefix(way.address)
     return Record(str(table["container_id"]), str(table["ifname"]), str(table["network"]), ways)

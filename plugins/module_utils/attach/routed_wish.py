@@ -18,12 +18,11 @@ from ..model.names import parse_ifname, parse_mtu
 from ..model.node import Node
 from ..model.routing import GATEWAYS, Way, host_prefix
 from ..model.tables import flag, optional
-from . import uplinks
-from .keys import DEVICE_FILE, refuse_requests, refuse_unknown
+from .keys import DEVICE_FILE, UPLINK_KEY, asks_for_uplink, refuse_requests, refuse_unknown
 from .uplinks import Home
 from .wish import given_mac
 
-KEYS = ("uplink", uplinks.KEY, "onLink", "mtu", "mac")
+KEYS = ("uplink", UPLINK_KEY, "onLink", "mtu", "mac")
 CAPABILITIES = ("mac", "ips", "ipRanges")
 _ANYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 
@@ -55,13 +54,13 @@ def parse_wish(conf: NetConf, request: Request, strict: bool = True) -> Wish:
         raise ConfigError("ipam", "a layer-3 attachment needs addresses", "name an IPAM plugin, such as host-local")
     wish = Wish(
         uplink=optional(raw, "uplink", "", parse_ifname) or "",
-        from_ipam=uplinks.wanted(raw, conf),
+        from_ipam=asks_for_uplink(raw, conf),
         on_link=flag(raw, "onLink", ""),
         mtu=None if raw.get("mtu") in (None, 0) else parse_mtu(raw["mtu"], "mtu"),
         mac=given_mac(raw, conf, request),
     )
     if not wish.uplink and not wish.from_ipam:
-        raise ConfigError("uplink", "none is given", f'like eth1; or "{uplinks.KEY}": true, if the IPAM plugin says it')
+        raise ConfigError("uplink", "none is given", f'like eth1; or "{UPLINK_KEY}": true, if the IPAM plugin says it')
     return wish
 
 
@@ -118,6 +117,7 @@ def ways(given: Result, homes: Sequence[Home]) -> tuple[Way, ...]:
             str(ipaddress.ip_interface(item.address).ip),
             home.device,
             str(_address(item.gateway)) if item.gateway else "",
+            home.named,
         )
         for item, home in zip(given.addresses, homes)
     )

@@ -16,12 +16,12 @@ from ..cni.reply import Reply, failure, success
 from ..cni.request import DEL, VERSION, Impossible, Request, parse_request
 from ..cni.versions import NEWEST, SUPPORTED
 from ..errors import INTERNAL, DecodeError, InvalidEnvironment, PodnetError
-from . import meta
 from .call import Call, Means, Steps
 from .plugin import Plugin
-from .plugins import PLUGINS
+from .plugins import PLUGINS, load
 
-KNOWN: Mapping[str, Plugin] = {**PLUGINS, meta.TYPE: meta.PLUGIN}
+META = "podnet-meta"
+KNOWN = (*PLUGINS, META)
 """What is served: the plugins that others may be made of, and the one that is."""
 
 SLOW_SECONDS = 0.5
@@ -46,6 +46,21 @@ class Served:
     steps: Mapping[str, float]
 
 
+def load_known(plugin: str) -> Plugin:
+    """One of KNOWN."""
+    if plugin == META:
+        from . import meta  # as plugins are loaded: when it is asked for
+
+        return meta.PLUGIN
+    return load(plugin)
+
+
+def load_all() -> None:
+    """Loads every plugin, for a process that stays."""
+    for plugin in KNOWN:
+        load_known(plugin)
+
+
 def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | None, means: Means) -> Served:
     """Answers one call of the plugin `plugin`; never raises. `netns_fd` stays the caller's to close."""
     began = time.monotonic()
@@ -55,9 +70,9 @@ def serve(plugin: str, env: Mapping[str, str], stdin: bytes, netns_fd: int | Non
     code = 0
     try:
         request = parse_request(env)
-        known = KNOWN.get(plugin)
-        if known is None:
+        if plugin not in KNOWN:
             raise InvalidEnvironment(f"unknown plugin {plugin!r}", f"known here: {', '.join(KNOWN)}")
+        known = load_known(plugin)
         if request.verb == VERSION:
             reply = success({"cniVersion": NEWEST, "supportedVersions": list(SUPPORTED)})
         else:

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from ..cni.config import NetConf
 from ..cni.result import Interface, Result
 from ..errors import TRY_AGAIN, ConfigError, PodnetError
 from ..kernel import hostlink, pod
 from ..model.names import parse_ifname, parse_mac
-from ..model.tables import flag
 from ..vswitch.fastpath import Switch
+from .keys import UPLINK_KEY
 
-KEY = "uplinkFromIPAM"
 WAIT_SECONDS = 2.0
 """How long a call waits for an uplink that is not there: a node may just be making it."""
 _PAUSE = 0.05
@@ -31,24 +28,18 @@ _PAUSE = 0.05
 @dataclass(frozen=True)
 class Home:
     """Where an uplink leads: `device` is the link that has its addresses, `bridge` that of Open vSwitch that it is on,
-    empty if it is on none. A NIC on a bridge has its addresses at the bridge's local port.
+    empty if it is on none. A NIC on a bridge has its addresses at the bridge's local port. `named`: what it was
+    called.
     """
 
     device: str
     bridge: str = ""
+    named: str = ""
 
     @property
     def name(self) -> str:
         """What a policy calls it."""
         return self.bridge or self.device
-
-
-def wanted(raw: Mapping[str, Any], conf: NetConf) -> bool:
-    """Whether the configuration takes the uplink from the IPAM plugin. Raises ConfigError if it names none."""
-    asks = flag(raw, KEY, "")
-    if asks and not conf.ipam:
-        raise ConfigError(KEY, "there is no IPAM plugin that could name an uplink", "name one in ipam")
-    return asks
 
 
 def hints(result: Result, plugin: str) -> list[Interface]:
@@ -58,7 +49,9 @@ def hints(result: Result, plugin: str) -> list[Interface]:
     mine = [item for item in result.interfaces if not item.sandbox]
     if not mine:
         raise ConfigError(
-            KEY, f"{plugin} named no interface of the host", f"leave {KEY} away, or have the plugin name an uplink"
+            UPLINK_KEY,
+            f"{plugin} named no interface of the host",
+            f"leave {UPLINK_KEY} away, or have the plugin name an uplink",
         )
     found = []
     for address in result.addresses:
@@ -78,11 +71,13 @@ def refuse_lost_indices(document: Mapping[str, Any], plugin: str) -> None:
         index = item.get("interface")
         if index is not None and index not in range(count):
             raise ConfigError(
-                KEY, f"ips[{number}] of {plugin} names interface {index}, of {count}", "it is a fault of that plugin"
+                UPLINK_KEY,
+                f"ips[{number}] of {plugin} names interface {index}, of {count}",
+                "it is a fault of that plugin",
             )
 
 
-def find(switch: Switch, hint: Interface, seconds: float, key: str = KEY) -> Home:
+def find(switch: Switch, hint: Interface, seconds: float, key: str = UPLINK_KEY) -> Home:
     """The uplink that is meant, by its name, or else by its MAC address.
 
     Raises ConfigError for what cannot be one, and PodnetError with code 11 if there is none within `seconds`.
@@ -93,9 +88,12 @@ def find(switch: Switch, hint: Interface, seconds: float, key: str = KEY) -> Hom
         raise ConfigError(key, "the uplink has neither name nor MAC address", "it is a fault of the IPAM plugin")
     deadline = time.monotonic() + seconds
     while True:
-        home = (_by_name(switch, name, key) if name else None) or (_by_mac(switch, mac, key) if mac else None)
+        home = _by_name(switch, name, key) if name else None
         if home is not None:
-            return home
+            return replace(home, named=name)
+        home = _by_mac(switch, mac, key) if mac else None
+        if home is not None:
+            return replace(home, named=home.device)
         if time.monotonic() >= deadline:
             words = " with the MAC address ".join(item for item in (name, mac) if item)
             raise PodnetError(
@@ -104,14 +102,26 @@ def find(switch: Switch, hint: Interface, seconds: float, key: str = KEY) -> Hom
         time.sleep(_PAUSE)
 
 
+def now(switch: Switch, named: str) -> str:
+    """The link that has the addresses of an uplink by this name at the moment: a NIC may have been put on a bridge, or
+    taken off. Raises OvsdbUnavailable.
+    """
+    home = _on_bridge(switch, named)
+    return home.device if home else named
+
+
 def one_bridge(homes: Mapping[str, Home], given: str | None) -> str:
     """The bridge that all these uplinks, by name, are on. Raises ConfigError if there is none, or it is not `given`."""
     for name, home in homes.items():
         if not home.bridge:
-            raise ConfigError(KEY, f"{name} is on no bridge of Open vSwitch", "put it on one: podnet_bridges, uplinks")
+            raise ConfigError(
+                UPLINK_KEY, f"{name} is on no bridge of Open vSwitch", "put it on one: podnet_bridges, uplinks"
+            )
     bridges = sorted({home.bridge for home in homes.values()})
     if len(bridges) > 1:
-        raise ConfigError(KEY, f"the addresses belong to several bridges: {', '.join(bridges)}", "one for an interface")
+        raise ConfigError(
+            UPLINK_KEY, f"the addresses belong to several bridges: {', '.join(bridges)}", "one for an interface"
+        )
     if given is not None and given != bridges[0]:
         raise ConfigError(
             "bridge", f"{given} is given, but the uplink {', '.join(homes)} is on {bridges[0]}", "leave bridge away"

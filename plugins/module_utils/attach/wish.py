@@ -20,13 +20,20 @@ from ..model.paths import NODE_JSON
 from ..model.port import Bandwidth, PortVlans, parse_port
 from ..model.tables import flag, optional
 from ..model.vlan import VlanSet
-from . import uplinks
-from .keys import ASKS_NOTHING, DEVICE_FILE, folded, refuse_requests, refuse_unknown
+from .keys import (
+    ASKS_NOTHING,
+    DEVICE_FILE,
+    UPLINK_KEY,
+    asks_for_uplink,
+    folded,
+    refuse_requests,
+    refuse_unknown,
+)
 from .peers import ANTREA_KEY, OVS_KEYS, own_form
 
 KEYS = (
     "bridge", "vlan", "trunk", "untagged", "vlan_mode", "cvlans", "qinq_ethertype", "mtu", "mac", "ofport_request",
-    "spoof_check", "port_isolation", "bandwidth", uplinks.KEY,
+    "spoof_check", "port_isolation", "bandwidth", UPLINK_KEY,
 )  # fmt: skip
 CAPABILITIES = ("mac", "ips", "ipRanges", "bandwidth")
 ETHERNET_MTU = 1500
@@ -106,7 +113,7 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True,
         isolated=flag(raw, "port_isolation", ""),
         ofport_request=optional(raw, "ofport_request", "", _ofport),
         vlan_limit=node.vlan_limit,
-        from_ipam=uplinks.wanted(raw, conf),
+        from_ipam=asks_for_uplink(raw, conf),
     )
 
 

@@ -229,7 +229,7 @@ def _rules_in(body: bytes) -> Iterator[HostRule]:
     """A rule about one address and nothing else."""
     family, to_length, from_length, tos, table, _res1, _res2, action, flags = ROUTE.unpack_from(body)
     columns = parse(body[ROUTE.size :])
-    if columns.get(_FRA_PROTOCOL) != bytes([PROTOCOL]) or action != _TO_TABLE or tos or flags & ~_FLAGS_OF_STATE:
+    if columns.get(_FRA_PROTOCOL) != bytes([PROTOCOL]) or action != _TO_TABLE or tos or flags:
         return
     if not set(columns) <= _FRA_PLAIN or columns.get(_FRA_SUPPRESS_LENGTH, _NONE) != _NONE:
         return
@@ -249,8 +249,6 @@ def _proxies_in(body: bytes) -> Iterator[Proxy]:
 
 
 _NONE = struct.pack("=i", -1)
-_FLAGS_OF_STATE = 0x1 | 0x8 | 0x10
-"""linux/fib_rules.h: permanent, and that a link which it names is away."""
 
 
 def _number(value: bytes | None) -> int:

@@ -18,6 +18,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import ConfigError
 
@@ -41,12 +42,14 @@ _METRIC = {4: 0, 6: 1024}
 class Way:
     """By which uplink an address (without prefix length) leaves: a link of the node, and the gateway behind it.
 
-    Without a gateway all destinations are neighbours on that link.
+    Without a gateway all destinations are neighbours on that link. `named`: what the uplink was called, which may be a
+    NIC on a bridge, while `uplink` is the bridge's local port.
     """
 
     address: str
     uplink: str
     gateway: str = ""
+    named: str = ""
 
     @property
     def family(self) -> int:
@@ -164,6 +167,23 @@ class Seen:
     routes: set[HostRoute] = field(default_factory=set)
     rules: Counter[HostRule] = field(default_factory=Counter)
     proxies: set[Proxy] = field(default_factory=set)
+
+    @cached_property
+    def rules_about(self) -> Counter[str]:
+        """How many rules there are about each address. For one that is not changed any more."""
+        found: Counter[str] = Counter()
+        for rule, count in self.rules.items():
+            found[rule.address] += count
+        return found
+
+    def has(self, wanted: Plan) -> bool:
+        """Whether all that a plan wants is there, and its address has no other rules: a quick look, for many."""
+        return (
+            all(item in self.routes for item in wanted.routes)
+            and all(self.rules[rule] == 1 for rule in wanted.rules)
+            and self.rules_about[wanted.rules[0].address] == len(wanted.rules)
+            and all(item in self.proxies for item in wanted.proxies)
+        )
 
     def led_to(self, link: int) -> set[str]:
         """The addresses that the main table leads to a link, by its index."""
