@@ -18,6 +18,7 @@ from ..attach.spoof import restore, waiting
 from ..attach.stale import sweep
 from ..attach.uplinks import now
 from ..errors import PodnetError
+from ..kernel.announce import announce
 from ..vswitch.daemon import PID_FILE
 from ..vswitch.fastpath import Switch
 from ..vswitch.shared import SharedSwitch
@@ -111,8 +112,10 @@ class Housekeeper:
         trouble = ""
         try:
             repaired = self._routes.look()
-            if repaired:
-                self._log(f"put {repaired} routes and rules of layer-3 attachments right")
+            for name, addresses in repaired.asked.items():
+                announce(name, "", addresses)
+            if repaired.things:
+                self._log(f"put {repaired.things} routes and rules of layer-3 attachments right")
         except Exception as error:
             trouble = str(error) if isinstance(error, (PodnetError, OSError)) else f"internal error: {error!r}"
         if trouble and trouble != self._routes_trouble:

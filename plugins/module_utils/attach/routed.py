@@ -207,7 +207,9 @@ def collect(call: Call) -> None:
 def _repair(call: Call) -> None:
     if records.any_there():
         with call.switch(known_endpoint()) as switch:
-            routed_host.repair(partial(uplinks.now, switch))
+            repaired = routed_host.repair(partial(uplinks.now, switch))
+        for name, addresses in repaired.asked.items():
+            call.means.announce(-1, name, "", addresses)
 
 
 def _homes(

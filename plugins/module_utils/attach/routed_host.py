@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 from ..errors import TRY_AGAIN, PodnetError
@@ -111,9 +111,19 @@ def sweep() -> int:
         return _clear(routing, seen.about(lost))
 
 
-def repair(now: Callable[[str], str]) -> int:
+@dataclass
+class Repaired:
+    """How many things were made or removed, and addresses by uplink that the node answers for anew: neighbours may
+    know another MAC address for them.
+    """
+
+    things: int = 0
+    asked: dict[str, list[str]] = field(default_factory=dict)
+
+
+def repair(now: Callable[[str], str]) -> Repaired:
     """Puts right what attachments have lost: rules lead to the table of an uplink that is a new link by now, or a
-    network manager has taken routes away. Gives how many things were made or removed.
+    network manager has taken routes away.
 
     `now`: the link that an uplink's addresses are on at the moment, by what it was called. An uplink that is away is
     waited for: its pods are cut off meanwhile. Raises the first PodnetError after all, and with code 11 if the node's
@@ -122,7 +132,7 @@ def repair(now: Callable[[str], str]) -> int:
     from ..kernel.files import locked  # which takes longer to load than an ADD may
 
     failed: list[PodnetError] = []
-    done: list[int] = []
+    done = Repaired()
     with locked(NODE_LOCK, 0.0), records.turn(TURN_SECONDS), Routing() as routing:
         present, look_up = lru_cache(None)(now), lru_cache(None)(_uplink)
         seen = routing.look()
@@ -137,7 +147,7 @@ def repair(now: Callable[[str], str]) -> int:
                     seen = routing.look()
     if failed:
         raise failed[0]
-    return sum(done)
+    return done
 
 
 class Watch:
@@ -151,17 +161,17 @@ class Watch:
         self._state: dict[str, object] = {}
         self._due = 0.0
 
-    def look(self) -> int:
+    def look(self) -> Repaired:
         """To be called each second or so: costs nothing without attachments. Gives what `repair` does."""
         stamp = records.stamp()
         if not stamp:
-            return 0
+            return Repaired()
         if stamp != self._stamp:
             self._uplinks = frozenset(way.uplink for record in records.load_all() for way in record.ways)
             self._stamp = stamp
         state = {name: _state_of(name) for name in self._uplinks}
         if state == self._state and time.monotonic() < self._due:
-            return 0
+            return Repaired()
         done = repair(self._now)
         self._state = state
         self._due = time.monotonic() + REPAIR_SECONDS
@@ -201,8 +211,10 @@ def _converge(routing: Routing, wanted: Plan, way: Way) -> int:
     return removed + len(todo.new) + _clear(routing, todo.last)
 
 
-def _count(done: list[int], routing: Routing, wanted: Plan, way: Way) -> None:
-    done.append(_converge(routing, wanted, way))
+def _count(done: Repaired, routing: Routing, wanted: Plan, way: Way) -> None:
+    done.things += _converge(routing, wanted, way)
+    if wanted.proxies:
+        done.asked.setdefault(way.uplink, []).append(way.address)
 
 
 def _clear(
