@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..cni.result import Interface, Result
 from ..errors import TRY_AGAIN, ConfigError, PodnetError
