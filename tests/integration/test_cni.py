@@ -142,6 +142,25 @@ def test_every_version(node: Light, version: str) -> None:
     cni.delete(node, conf)
 
 
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"addresses": [{"address": "ff02::5/64"}]}, "address ff02::5/64"),
+        (
+            {"addresses": [{"address": "10.10.0.5/16"}], "routes": [{"dst": "::/0", "gw": "10.10.0.9"}]},
+            "the other family",
+        ),
+        (
+            {"addresses": [{"address": "10.10.0.5/16"}], "routes": [{"dst": "::/0", "gw": "fd00::9"}]},
+            "the route to ::/0",
+        ),
+    ],
+)
+def test_what_the_kernel_cannot_have_is_an_error_of_the_configuration(node: Light, given: Any, word: str) -> None:
+    answer = cni.call(node, "ADD", cni.configuration(ipam={"type": "static", **given}))
+    assert answer.document["code"] == 7 and word in answer.document["msg"], answer
+
+
 def test_a_network_without_addresses(node: Light, pod: Pod) -> None:
     conf = cni.configuration(ipam=None)
     result = cni.add(node, conf)

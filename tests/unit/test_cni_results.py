@@ -159,8 +159,12 @@ def test_keys_of_a_vendor_stay_on_every_level(result: Result) -> None:
 
 @given(results())
 def test_routes_of_any_result_are_routes_of_the_kernel(result: Result) -> None:
-    """A vendor's keys are no arguments of a route."""
-    assert len(pod_routes(result)) == len(result.routes)
+    """A vendor's keys are no arguments of a route. One by a gateway of the other family is refused."""
+    crossed = [item for item in result.routes if item.gateway and (":" in item.gateway) != (":" in item.destination)]
+    try:
+        assert len(pod_routes(result)) == len(result.routes) and not crossed
+    except ConfigError as error:
+        assert crossed and crossed[0].destination in error.message and crossed[0].gateway in error.message
 
 
 def test_an_index_of_no_interface_counts_as_absent() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..cni.result import Result, parse_result
-from ..errors import TRY_AGAIN, NetnsError, PodnetError, RefusedError
+from ..errors import TRY_AGAIN, ConfigError, NetnsError, PodnetError, RefusedError
 from ..kernel.fastpath import PodSpace
 from ..kernel.netns import is_own
 from ..kernel.pod import PodRoute, exists
@@ -88,7 +88,16 @@ def earlier(call: Call) -> Result:
 
 
 def pod_routes(given: Result) -> list[PodRoute]:
-    """Routes for the kernel. One without a gateway goes by the gateway of the first address of its family with one."""
+    """Routes for the kernel. One without a gateway goes by the gateway of the first address of its family with one.
+
+    Raises ConfigError for a gateway of the other family.
+    """
+    for item in given.routes:
+        if item.gateway and (":" in item.gateway) != (item.family == 6):
+            raise ConfigError(
+                "ipam", f"the route to {item.destination} goes by {item.gateway}, of the other family",
+                "mend the routes that the IPAM plugin gives",
+            )  # fmt: skip
     gateways = {item.family: item.gateway for item in reversed(given.addresses) if item.gateway}
     return [
         PodRoute(item.destination, item.gateway or gateways.get(item.family, ""), **item.extra) for item in given.routes

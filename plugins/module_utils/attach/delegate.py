@@ -176,11 +176,16 @@ class Delegate:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
     def _error(self, document: Any, stdout: bytes, stderr: bytes, status: int) -> DelegateError:
-        if isinstance(document, dict) and isinstance(document.get("code"), int):
+        if isinstance(document, dict) and _is_code(document.get("code")):
             details = str(document.get("details") or "")
             return Reported(f"{self.name}: {document.get('msg') or 'failed'}", "", document["code"], details)
         how = f"was ended by signal {-status}" if status < 0 else f"failed with status {status}"
         return DelegateError(f"the plugin {self.name} {how}: {_short(stderr or stdout)}", "", INTERNAL)
+
+
+def _is_code(value: object) -> bool:
+    """Whether runtimes can read it as the code of an error."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31
 
 
 def _ended(pid: int) -> int:

@@ -27,6 +27,7 @@ from .common import attempt, earlier, netns_of, open_space, taken
 from .default_route import choose
 from .meta_wish import MERGED, TYPE, VENDOR, Member, Plan, parse_plan
 from .plugin import Plugin
+from .promise import differs
 from .turns import try_turn
 from .undo import undoing
 
@@ -95,7 +96,7 @@ def check(call: Call) -> None:
     with open_space(call) as space:
         for member in members:
             if space.index(member.ifname) is None:
-                raise PodnetError(f"{member.words}: the interface is gone", "delete the pod, so that it is made anew")
+                raise differs(f"{member.words}: the interface is gone")
     if given is None:
         call.notes.append("what each network gave is not known any more: only their interfaces were looked for")
         return

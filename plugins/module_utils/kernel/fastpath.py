@@ -21,7 +21,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
-from ..errors import DeadlineExceeded, KernelError
+from ..errors import INVALID_CONFIG, DeadlineExceeded, KernelError
+from ..model.names import InterfaceAddress
 from .netns import visit
 from .offload import compute_checksums
 from .pod import PodRoute, Seen, index_of, set_sysctl
@@ -123,10 +124,16 @@ class PodSpace:
         """Gives the interface, which is up, addresses and routes.
 
         IPv6 addresses skip duplicate address detection: the IPAM plugin has given each to one pod, and a pod that
-        waits a second or more for its address is refused connections meanwhile. Raises KernelError that names what
-        failed.
+        waits a second or more for its address is refused connections meanwhile. Raises KernelError (code 7) that names
+        what failed.
         """
-        wanted = [ipaddress.ip_interface(text) for text in addresses]
+        try:
+            self._configure(name, [ipaddress.ip_interface(text) for text in addresses], list(routes))
+        except KernelError as error:  # somebody asked for what the kernel does not do
+            error.code = INVALID_CONFIG
+            raise
+
+    def _configure(self, name: str, wanted: Sequence[InterfaceAddress], routes: Sequence[PodRoute]) -> None:
         index = self.index(name) or 0
         requests = [
             (NEWADDR, CREATE | EXCL, _address(index, item), f"{name} does not take the address {item}")
@@ -138,7 +145,7 @@ class PodSpace:
             except NoIpv6:
                 visit(self.netns_fd, lambda: set_sysctl(name, "disable_ipv6", "0"))
                 self.talk([(kind, CREATE | REPLACE, body, what) for kind, _flags, body, what in requests])
-        add_routes(self._route, name, index, list(routes), [item.network for item in wanted])
+        add_routes(self._route, name, index, routes, [item.network for item in wanted])
 
     def observe(self, name: str) -> Seen | None:
         """The interface as the kernel has it, None if it is not there. Raises KernelError."""
