@@ -83,8 +83,8 @@ class Caller:
         """One verb for a whole list; the answer is that of the first plugin that fails, or of the last one.
 
         `runtime`: values for capabilities; those of ADD if none are given. `valid`: the attachments that GC keeps.
-        `skip`: plugins that are left out. `seconds` are those of all plugins. What the list's version does not have is not asked of the plugins.
-        Raises NotCached.
+        `skip`: plugins that are left out. `seconds` are those of all plugins. What the list's version does not have is
+        not asked of the plugins. Raises NotCached.
         """
         network = {**network, "plugins": [plugin for plugin in network["plugins"] if plugin["type"] not in skip]}
         if verb == "STATUS":

@@ -19,7 +19,16 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.podnet.ovs.tests.integration.fuzz_cases import Answer, Case
-from ansible_collections.podnet.ovs.tests.integration.fuzz_words import FLOOD, FOLDER, HANG, IPAM, KILL, NETNS
+from ansible_collections.podnet.ovs.tests.integration.fuzz_words import (
+    ELSEWHERE,
+    FLOOD,
+    FOLDER,
+    HANG,
+    IPAM,
+    KILL,
+    NEEDS_VLANS,
+    NETNS,
+)
 
 HOME = os.path.dirname(FOLDER)
 STATE = ("/run/podnet", "/var/lib/podnet")
@@ -73,6 +82,7 @@ class Rig:
         self._answers: Mapping[str, Answer] = {}
         self._pod = os.open(NETNS, os.O_RDONLY)
         self._links = self._names()
+        self.lacks = set() if _has_vlans() else set(NEEDS_VLANS)
         self._ports = self._listed()
         self._files = self._seen()
 
@@ -109,19 +119,25 @@ class Rig:
         return found + sorted(self._seen() - self._files)
 
     def left_ports(self) -> list[str]:
-        """Ports that were not there before. What was sent to the database last may still be on its way."""
+        """Ports and policy rules that were not there before. What was sent to the database may still be on its way."""
         end = time.monotonic() + LATE_SECONDS
         while self._listed() - self._ports and time.monotonic() < end:
             time.sleep(LATE_SECONDS / 20)
-        return [f"port {name}" for name in sorted(self._listed() - self._ports)]
+        return sorted(self._listed() - self._ports)
 
     def clear(self) -> None:
         """Takes what is left away, by other means than the product's."""
         for name in self._listed() - self._ports:
-            subprocess.run(["ovs-vsctl", "--if-exists", "del-port", name], check=True)
-        here = {name for _index, name in socket.if_nameindex()}
-        for name in self._names() - self._links:
-            side = [] if name in here else ["-n", os.path.basename(NETNS)]
+            kind, _space, rest = name.partition(" ")
+            if kind == "port":
+                subprocess.run(["ovs-vsctl", "--if-exists", "del-port", rest], check=True)
+            else:
+                number, _colon, words = rest.partition(":")
+                rule = ["pref", number, *words.split()]
+                subprocess.run(["ip", kind[-2:], "rule", "delete", *rule], check=False)
+        for found in self._names() - self._links:
+            name, of, _pod = found.partition(" of ")
+            side = ["-n", os.path.basename(NETNS)] if of else []
             subprocess.run(["ip", *side, "link", "delete", name], check=False)
         for found in self.left():
             path = f"{HOME}/leases/{found[6:]}" if found.startswith("lease ") else found
@@ -138,8 +154,10 @@ class Rig:
         return {f"{folder}/{name}" for folder, _folders, files in walks for name in files if folder != TURNS}
 
     def _listed(self) -> set[str]:
-        words = ["ovs-vsctl", "--bare", "--columns=name", "list", "Port"]
-        return set(subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())
+        found = {f"port {name}" for name in _said("ovs-vsctl", "--bare", "--columns=name", "list", "Port").split()}
+        return found | {
+            f"rule{family} {line}" for family in ("-4", "-6") for line in _said("ip", family, "rule").splitlines()
+        }
 
     def _tell(self, ipam: Mapping[str, Answer]) -> None:
         for verb, answer in ipam.items():
@@ -167,6 +185,18 @@ class Rig:
                 table.update(usual)
 
 
+def _said(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def _has_vlans() -> bool:
+    words = ["ip", "link", "add", "link", "lo", "fuzz", "type", "vlan", "id", "5"]
+    made = subprocess.run(words, check=False, capture_output=True).returncode == 0
+    if made:
+        subprocess.run(["ip", "link", "delete", "fuzz"], check=True)
+    return made
+
+
 def judge(case: Case, env: Mapping[str, str], stdin: bytes, served: Any) -> dict[str, Any]:
     """The result or the error of a call. Raises Wrong."""
     reply = served.reply
@@ -183,7 +213,7 @@ def judge(case: Case, env: Mapping[str, str], stdin: bytes, served: Any) -> dict
             return {}
         document: dict[str, Any] = json.loads(reply.stdout)
         if verb == "ADD":
-            _judge_result(document, env, str(json.loads(stdin).get("cniVersion") or "0.2.0"))
+            _judge_result(case.plugin, document, env, str(json.loads(stdin).get("cniVersion") or "0.2.0"))
         return document
     try:
         error: dict[str, Any] = json.loads(reply.stdout.decode())
@@ -202,7 +232,7 @@ def judge(case: Case, env: Mapping[str, str], stdin: bytes, served: Any) -> dict
     return error
 
 
-def _judge_result(document: Mapping[str, Any], env: Mapping[str, str], version: str) -> None:
+def _judge_result(plugin: str, document: Mapping[str, Any], env: Mapping[str, str], version: str) -> None:
     if document.get("cniVersion") != version:
         raise Wrong(f"its version is {document.get('cniVersion')}, not {version}")
     if version == "0.2.0":
@@ -211,7 +241,9 @@ def _judge_result(document: Mapping[str, Any], env: Mapping[str, str], version: 
                 ipaddress.ip_interface(document[key]["ip"])
         return
     links = document["interfaces"]
-    if not any(item["name"] == env["CNI_IFNAME"] and item.get("sandbox") == env["CNI_NETNS"] for item in links):
+    if plugin not in ELSEWHERE and not any(
+        item["name"] == env["CNI_IFNAME"] and item.get("sandbox") == env["CNI_NETNS"] for item in links
+    ):
         raise Wrong(f"{env['CNI_IFNAME']} is not in the result")
     for item in document.get("ips", ()):
         address, _slash, length = item["address"].partition("/")

@@ -13,6 +13,7 @@ NETNS = "/run/netns/p1"
 FOLDER = "/run/fuzz/bin"
 HANG, KILL, FLOOD = "hang", "kill", "flood"
 _OVS = {"type": "podnet-ovs", "bridge": "br-pod", "vlan": 100, "ipam": {"type": IPAM}}
+_BEFORE = {"interfaces": [{"name": "base0", "sandbox": NETNS}]}
 BASES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "podnet-ovs": (
         {"bridge": "br-pod", "vlan": 100},
@@ -23,6 +24,14 @@ BASES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
         {"bridge": "br-pod", "vlan": 100, "link_state_check_retries": 1, "interface_type": "system"},
         {"networkType": "vlan", "vlan": 100},
     ),
+    "podnet-vlan": (
+        {"master": "base0", "linkInContainer": True, "vlanId": 5},
+        {"vlans": [{"id": 5, "ipam": {"type": IPAM}}, {"id": 6, "name": "v6"}], "prevResult": _BEFORE, "ipam": None},
+        {"vlans": [{"id": 7}, {"id": 8}], "parent": "previous", "prevResult": _BEFORE, "ipam": None},
+        {"master": "eth2", "vlanId": 40},
+    ),
+    "podnet-adopt": ({"interface": "base0", "ipam": None}, {"prevResult": _BEFORE, "ipam": None}),
+    "podnet-routed": ({"uplink": "eth2"}, {"uplink": "eth2", "onLink": True, "mtu": 1400}),
     "podnet-meta": (
         {"delegates": [_OVS], "ipam": None},
         {"delegates": [_OVS, {**_OVS, "vlan": 200, "name": "blue"}], "result": "merged", "ipam": None},
@@ -36,6 +45,12 @@ BASES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 """What a plugin's configuration may be, beside the keys of the protocol. A plugin that is not here has no own ones;
 None takes a key away.
 """
+ELSEWHERE = ("podnet-vlan", "podnet-adopt")
+"""Plugins whose interface need not have the name that a call gives."""
+HARMLESS = ("podnet-adopt",)
+"""Plugins that make nothing, so that a second ADD is no matter."""
+NEEDS_VLANS = ("podnet-vlan",)
+"""Plugins that can do nothing in a kernel without 802.1Q."""
 Words = Mapping[str, tuple[Any, ...]]
 PROTOCOL: Words = {
     "ipMasq": (True,), "dns": ({"nameservers": ["10.0.0.53"]},), "capabilities": ({"mac": True}, {"ips": True}),
@@ -64,7 +79,16 @@ WORDS: Mapping[str, Words] = {
         "readinessindicatorfile": ("/etc/passwd",), "cni-args": ({"mac": "x"},), "disableCheck": (True, "true"),
         "default-route": (["10.0.0.1"], [], ["fd00::1", "10.0.0.1"]), "plugins": ([], [_OVS]), "namespace": ("x",),
     },
-    "others": {"parent": ("base", "previous"), "master": ("eth0",), "vlanId": (5,), "linkInContainer": (True,)},
+    "podnet-vlan": {
+        "parent": ("base", "previous"), "master": ("eth0", "base0", "eth2", "lo"), "vlanId": (5, 41, 0),
+        "vlans": ([{"id": 5}], [5, 6], "5-7", [{"id": 5}, {"id": 5, "name": "v5"}]), "linkInContainer": (True, False),
+        "protocol": ("802.1ad", "802.1q", "x"), "mtu": (1400, 9000),
+    },
+    "podnet-adopt": {"interface": ("base0", "base1", "lo", "eth0"), "network": ("green", 5)},
+    "podnet-routed": {
+        "uplink": ("eth2", "eth1", "br-pod", "lo"), "uplinkFromIPAM": (True, False), "onLink": (True, False),
+        "mtu": (1400, 68), "mac": ("02:00:00:00:00:06",),
+    },
 }  # fmt: skip
 """Keys that plugins of ours and of peers know, with values some of which are right."""
 JUNK: tuple[Any, ...] = (
@@ -100,7 +124,7 @@ ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
 GIVEN: Mapping[str, Any] = {
     "cniVersion": "1.0.0",
     "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"}, {"address": "fd00::2/64", "gateway": "fd00::1"}],
-    "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0", "gw": "fd00::1"}, {"dst": "10.9.0.0/16", "gw": "10.0.0.9"}],
+    "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0", "gw": "fd00::1"}, {"dst": "10.9.0.0/16", "gw": "10.0.0.1"}],
     "dns": {"nameservers": ["10.0.0.53"]},
 }
 OLDEST: Mapping[str, Any] = {

@@ -405,6 +405,7 @@ def test_bad_configurations_leave_nothing(bench: Bench) -> None:
         ({"uplnk": "eth1"}, 2, "did you mean uplink?"),
         ({"vlan": 100}, 2, "vlan: unknown key"),
         ({"mtu": 12}, 7, "mtu"),
+        ({"mtu": 1200}, 7, "mtu: 1200 is too little for IPv6"),
         ({"onLink": "yes"}, 7, "onLink"),
         ({"uplinkFromIPAM": 1}, 7, "uplinkFromIPAM"),
         ({"ipam": {"type": "static", "addresses": [{"address": "169.254.7.7/16", "gateway": "169.254.7.1"}]}}, 7,

@@ -21,7 +21,13 @@ from ansible_collections.podnet.ovs.plugins.module_utils.cni.config import (
 )
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.reply import DelegateError, failure, success
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.request import parse_request
-from ansible_collections.podnet.ovs.plugins.module_utils.cni.versions import NEWEST, SUPPORTED, at_least, parse_version
+from ansible_collections.podnet.ovs.plugins.module_utils.cni.versions import (
+    NEWEST,
+    SUPPORTED,
+    at_least,
+    knows_newest,
+    parse_version,
+)
 from ansible_collections.podnet.ovs.plugins.module_utils.errors import ConfigError, DecodeError, PodnetError
 from ansible_collections.podnet.ovs.plugins.module_utils.kernel.announce import frames
 from ansible_collections.podnet.ovs.plugins.module_utils.model.node import Node
@@ -204,6 +210,12 @@ def test_success_without_a_document_is_silent() -> None:
 def test_versions() -> None:
     assert parse_version(None) == "0.2.0"
     assert at_least("1.1.0", "0.4.0") and not at_least("0.3.1", "0.4.0")
+
+
+@pytest.mark.parametrize("offered", [True, None, 5, "1.1.0", {"1.1.0": 1}, ["1.0.0"], [["1.1.0"]]])
+def test_what_a_plugin_says_of_its_versions_may_be_anything(offered: Any) -> None:
+    assert not knows_newest({"supportedVersions": offered}) and not knows_newest(offered)
+    assert knows_newest({"supportedVersions": ["1.0.0", "1.1.0"]})
 
 
 # Announcements

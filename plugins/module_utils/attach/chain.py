@@ -18,7 +18,7 @@ from typing import Any
 from ..cni.config import VALID_ATTACHMENTS, parse_netconf
 from ..cni.reply import Reported
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION
-from ..cni.versions import NEWEST, at_least
+from ..cni.versions import NEWEST, at_least, knows_newest
 from ..errors import INCOMPATIBLE_VERSION, UNAVAILABLE, DecodeError, PodnetError
 from .call import Call
 from .common import attempt
@@ -180,4 +180,4 @@ def _knows_newest(call: Call, member: Member, plugin: Json) -> bool:
     known = Delegate(_find(call, member, plugin), VERSION, call.env, b'{"cniVersion":"1.1.0"}', call.turn_fd).result(
         min(call.deadline, time.monotonic() + SECONDS[VERSION])
     )
-    return NEWEST in ((known or {}).get("supportedVersions") or ())
+    return knows_newest(known)

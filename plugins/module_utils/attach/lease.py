@@ -15,7 +15,7 @@ from ..cni.config import NetConf
 from ..cni.reply import DelegateError, Reported
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION
 from ..cni.result import Result, parse_result
-from ..cni.versions import NEWEST
+from ..cni.versions import knows_newest
 from ..errors import INCOMPATIBLE_VERSION, ConfigError
 from .call import Call
 from .delegate import Delegate, find_plugin, missing
@@ -168,8 +168,7 @@ def _speak(verb: str, call: Call, deadline: float) -> None:
 def _speak_newer(verb: str, call: Call) -> None:
     if not call.conf.ipam:
         return
-    known = _run(VERSION, call, b'{"cniVersion":"1.1.0"}', call.deadline) or {}
-    if NEWEST in known.get("supportedVersions", ()):
+    if knows_newest(_run(VERSION, call, b'{"cniVersion":"1.1.0"}', call.deadline)):
         _run(verb, call, call.conf.stdin, call.deadline)
 
 

@@ -14,7 +14,7 @@ from ..cni.request import Request
 from ..cni.result import Address, Result, Route
 from ..errors import ConfigError, PolicyError
 from ..kernel.pod import PodRoute
-from ..model.names import parse_ifname, parse_mtu
+from ..model.names import LOWEST_MTU6, parse_ifname, parse_mtu
 from ..model.node import Node
 from ..model.routing import GATEWAYS, Way, host_prefix
 from ..model.tables import flag, optional
@@ -81,6 +81,8 @@ def refuse_useless(given: Result, wish: Wish, plugin: str) -> None:
     """Raises ConfigError for addresses or routes of an IPAM plugin that no layer-3 attachment can have."""
     if not given.addresses:
         raise ConfigError("ipam", f"{plugin} gave no address", "a layer-3 attachment needs one")
+    if wish.mtu and wish.mtu < LOWEST_MTU6 and any(item.family == 6 for item in given.addresses):
+        raise ConfigError("mtu", f"{wish.mtu} is too little for IPv6", f"at least {LOWEST_MTU6}, or no IPv6 addresses")
     plain = [str(ipaddress.ip_interface(item.address).ip) for item in given.addresses]
     for text in plain:
         address = ipaddress.ip_address(text)

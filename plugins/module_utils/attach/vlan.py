@@ -15,7 +15,7 @@ from typing import Any
 from ..cni.config import expanded, valid_attachments
 from ..cni.request import Request
 from ..cni.result import Interface, Result, render
-from ..errors import UNAVAILABLE, ConfigError, PodnetError, RefusedError
+from ..errors import UNAVAILABLE, ConfigError, NetnsError, PodnetError, RefusedError
 from ..kernel import vlanlinks
 from ..kernel.rtnetlink import LinkExists
 from ..kernel.vlanlinks import Link
@@ -92,7 +92,8 @@ def delete(call: Call) -> None:
         attempt(errors, lambda: _remove_marked(call, marks, traces))
         if errors:
             traces.update(marks)
-            failed += errors
+            # In what is no pod's namespace there is no link of ours.
+            failed += [error for error in errors if not isinstance(error, NetnsError)]
     call.steps.done("links")
     notes = [_note(call.request.container_id, mark) for mark in marks]
     failed += release_all(_lease_calls(call, wish), notes, lambda place: marks[place] in traces)

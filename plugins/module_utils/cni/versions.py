@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import INCOMPATIBLE_VERSION, ConfigError
 
 SUPPORTED = ("0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
@@ -22,6 +24,12 @@ def parse_version(value: object) -> str:
             "cniVersion", f"{value!r} is not supported", f"one of {', '.join(SUPPORTED)}", INCOMPATIBLE_VERSION
         )
     return str(value)
+
+
+def knows_newest(document: object) -> bool:
+    """Whether what a plugin says to VERSION has the newest of these; whatever it says."""
+    offered = document.get("supportedVersions") if isinstance(document, Mapping) else None
+    return isinstance(offered, list) and NEWEST in offered
 
 
 def at_least(version: str, floor: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from ..errors import KernelError
+from ..errors import UNAVAILABLE, KernelError
 from .fastpath import PodSpace
 from .rtnetlink import (
     ANSWER_SECONDS,
@@ -207,7 +207,7 @@ def _creation(space: PodSpace, item: NewVlan) -> bytes:
 
 def _refusal(item: NewVlan, code: int, words: str) -> KernelError:
     if code == errno.EOPNOTSUPP and _NOT_SUPPORTED_THERE not in words:
-        return KernelError(f"{_what(item)}: this kernel has no 802.1Q VLANs", NEEDED)
+        return KernelError(f"{_what(item)}: this kernel has no 802.1Q VLANs", NEEDED, UNAVAILABLE)
     if code == errno.ENETDOWN:
         return KernelError(f"{_what(item)}: its parent is down", "who made the parent has to bring it up")
     kind = LinkExists if code == errno.EEXIST else KernelError

@@ -16,6 +16,7 @@ IFNAME_BYTES = 15
 """linux/if.h: IFNAMSIZ is 16, with the closing zero."""
 LOWEST_MTU = 68
 """RFC 791: every IPv4 module forwards 68 octets. IPv6 needs 1280 (RFC 8200), which the kernel says itself."""
+LOWEST_MTU6 = 1280
 HIGHEST_MTU = 65535
 
 InterfaceAddress = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
