@@ -139,7 +139,7 @@ def spoil(rng: random.Random, value: Any, times: int = 1) -> Any:
     for _turn in range(times):
         places = list(_places(value))
         if not places:
-            return rng.choice(JUNK)
+            return copy.deepcopy(rng.choice(JUNK))
         holder, key = rng.choice(places)
         rng.choices(_OPERATIONS, (7, 2, 1, 1, 1))[0](rng, holder, key)
     return value
@@ -214,7 +214,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _replace(rng: random.Random, holder: Any, key: Any) -> None:
-    holder[key] = rng.choice(JUNK)
+    holder[key] = copy.deepcopy(rng.choice(JUNK))
 
 
 def _remove(_rng: random.Random, holder: Any, key: Any) -> None:

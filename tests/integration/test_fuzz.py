@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ansible_collections.podnet.ovs.tests.integration import cni
+from ansible_collections.podnet.ovs.tests.lab.proc import PATIENCE
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
 
 SEED = os.environ.get("PODNET_SEED") or "1"
 ONLY = os.environ.get("PODNET_FUZZ")
-COUNT = 5000
+COUNT = round(5000 / PATIENCE**2)
 TREE = Path(__file__).absolute().parents[5]
 START = (
     f"import sys; sys.path[:0] = ['/opt/podnet/current/lib', {str(TREE)!r}]; "

@@ -47,6 +47,10 @@ def test_vlans_inside_pods(vm: Vm, request: pytest.FixtureRequest) -> None:
     passes(vm, "tests/integration/test_vlan.py", *(["--full"] if request.config.getoption("--full") else sample))
 
 
+def test_spoilt_calls_where_the_kernel_has_vlans(vm: Vm) -> None:
+    passes(vm, "tests/integration/test_fuzz.py")
+
+
 @pytest.mark.full
 @pytest.mark.holds("on a stock kernel: spoof check, isolation, bandwidth as measured, CHECK")
 @pytest.mark.parametrize("file", ["test_spoof.py", "test_capabilities.py"])
