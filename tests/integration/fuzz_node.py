@@ -173,7 +173,7 @@ class Rig:
     @contextmanager
     def _hurry(self, verb: str, ipam: Mapping[str, Answer]) -> Iterator[float]:
         """The seconds that the call has; fewer than usual if it will need them all."""
-        tables: list[dict[str, float]] = [known.seconds for known in self.serving.KNOWN.values()]
+        tables: list[dict[str, float]] = [self.serving.load_known(plugin).seconds for plugin in self.plugins]
         before = [dict(table) for table in tables]
         if any(answer.end == HANG for answer in ipam.values()):
             for table in tables:
