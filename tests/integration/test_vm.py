@@ -90,6 +90,12 @@ def test_layer_3_state_on_a_stock_kernel(vm: Vm) -> None:
     passes(vm, "tests/integration/test_l3.py")
 
 
+@pytest.mark.full
+def test_layer_3_attachments_on_a_stock_kernel(vm: Vm) -> None:
+    chosen = "in-process and (found_by_it or made_anew or link_local or same_rules or gc_takes)"
+    passes(vm, "tests/integration/test_routed.py", "-k", chosen)
+
+
 RUNTIMES = """
 for tool in podman runc containerd containerd-shim-runc-v2 conmon ctr umoci skopeo; do
     for folder in bin sbin; do [ ! -e /tools/$folder/$tool ] || ln -sf /tools/$folder/$tool /usr/bin/; done
