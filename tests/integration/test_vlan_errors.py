@@ -165,6 +165,18 @@ def test_a_network_that_a_pod_has_twice_is_ambiguous(node: Light, caller: Caller
     caller.delete(second, At("c1", "p1", "net7"))
 
 
+def test_attachments_of_other_pods_are_not_adopted(node: Light, caller: Caller) -> None:
+    other = node.netns("p4")
+    for name, ifname in (("green", "net4"), ("lime", "net5")):
+        caller.add(conflist(podnet(), name=name, version="1.1.0"), At("c4", "p4", ifname))
+    assert caller.add(adopt(network="green"), ADOPTED)["interfaces"][0]["name"] == "eth0"
+    said = error(caller, adopt(network="lime"))
+    assert said["code"] == 7 and "net5" not in json.dumps(said), said
+    for name, ifname in (("green", "net4"), ("lime", "net5")):
+        caller.delete(conflist(podnet(), name=name, version="1.1.0"), At("c4", "p4", ifname))
+    other.delete()
+
+
 @pytest.mark.parametrize("what", ["MAC", "MTU", "gone"])
 def test_check_of_an_adopted_interface(node: Light, caller: Caller, what: str) -> None:
     pod = Pod(node, "p1")
