@@ -259,15 +259,18 @@ def logged(**keys: Any) -> dict[str, Any]:
     return {"cniVersion": "1.1.0", "name": "upper", "type": "podnet-vlan", "vlans": entries, **keys}
 
 
-@pytest.mark.parametrize("pod", ["p1", "", "nosuch"])
+@pytest.mark.parametrize("pod", ["p1", "", "nosuch", "stale"])
 def test_del_releases_each_vlan_by_its_own_key_whatever_is_there(node: Light, caller: Caller, pod: str) -> None:
+    """A reboot leaves files of namespaces that are none any more."""
     node.write(f"{SCRIPTS}/log", LOG, "755")
+    node.write("/run/netns/stale", "")
     for prefix in ("", "p"):
         keys = {"parent": "previous"} if prefix else {}
         assert call(node, "DEL", logged(**keys), pod).code == 0
         told = sorted(spoken(node), key=lambda row: row[2])
         assert [row[:3] for row in told] == [("DEL", "c1", f"eth0.{prefix}3"), ("DEL", "c1", "st")]
         assert [row[3]["ipam"] for row in told] == [entry["ipam"] for entry in logged()["vlans"]]
+    node.run("rm", "/run/netns/stale")
 
 
 def test_a_lease_that_stays_is_an_error_until_it_is_given_back(node: Light, caller: Caller) -> None:

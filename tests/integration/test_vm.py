@@ -51,6 +51,13 @@ def test_spoilt_calls_where_the_kernel_has_vlans(vm: Vm) -> None:
     passes(vm, "tests/integration/test_fuzz.py")
 
 
+@pytest.mark.holds("VLAN interfaces of podnet-ovs on a trunk; 200 in one pod beside one ip -batch")
+def test_subinterfaces(vm: Vm, request: pytest.FixtureRequest) -> None:
+    sample = ["-k", "on_one_trunk or two_hundred"]
+    tier = ["--full"] if request.config.getoption("--full") else sample
+    passes(vm, "tests/integration/test_subinterfaces.py", "-s", *tier)
+
+
 @pytest.mark.full
 @pytest.mark.holds("on a stock kernel: spoof check, isolation, bandwidth as measured, CHECK")
 @pytest.mark.parametrize("file", ["test_spoof.py", "test_capabilities.py"])

@@ -113,7 +113,7 @@ class Housekeeper:
         try:
             repaired = self._routes.look()
             for name, addresses in repaired.asked.items():
-                announce(name, "", addresses)
+                announce([(name, "", addresses)])
             if repaired.things:
                 self._log(f"put {repaired.things} routes and rules of layer-3 attachments right")
         except Exception as error:

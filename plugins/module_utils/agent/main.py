@@ -26,7 +26,7 @@ from ..attach.call import Means
 from ..attach.serve import Served, load_all, serve
 from ..cni.reply import Reply, failure
 from ..errors import UNAVAILABLE, ConfigError, PodnetError
-from ..kernel.announce import announce
+from ..kernel.announce import News, announce
 from ..version import running_version
 from ..vswitch.shared import SharedSwitch
 from .housekeeper import Housekeeper
@@ -183,13 +183,13 @@ class Agent:
         return served.reply, served
 
 
-def _announce(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
+def _announce(netns_fd: int, news: Sequence[News]) -> None:
     """In a thread of its own: the reply does not wait for it."""
     mine = os.dup(netns_fd) if netns_fd >= 0 else -1
 
     def rounds() -> None:
         try:
-            announce(name, mac, addresses, mine)
+            announce(news, mine)
         finally:
             if mine >= 0:
                 os.close(mine)

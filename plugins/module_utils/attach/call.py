@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from ..cni.config import NetConf
 from ..cni.request import Request
 from ..errors import DeadlineExceeded
+from ..kernel.announce import News
 from ..vswitch.fastpath import Switch
 
 ANSWER_SECONDS = 1.2
 """How long the database may take to answer; when it works that is a millisecond."""
 
-Announcer = Callable[[int, str, str, Sequence[str]], None]
+Announcer = Callable[[int, Sequence[News]], None]
 """Announces addresses soon, and keeps nobody waiting: the namespace's descriptor (the caller's to close; -1 for the
-node's own), the interface in it, its MAC (empty: what it has), and addresses.
+node's own), and what of interfaces in it.
 """
 
 SwitchOpener = Callable[[str, float, str], AbstractContextManager[Switch]]

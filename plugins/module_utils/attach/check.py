@@ -9,7 +9,7 @@ from ..errors import OvsdbError
 from ..kernel import pod, qdisc
 from ..model.port import ETHERTYPES, TUNNEL, Bandwidth
 from ..vswitch.attachments import Attachment
-from . import lease as ipam, spoof
+from . import lease as ipam, spoof, subinterfaces
 from .call import Call
 from .common import open_space
 from .promise import differs, look, own_index, promised
@@ -23,6 +23,7 @@ def check(call: Call) -> None:
     host = host_name(request.container_id, request.ifname)
     with open_space(call) as space:
         look(space, previous, own_index(previous, request.ifname, request.netns))
+        subinterfaces.check(call, space, previous)
     if not pod.exists(host):
         raise differs(f"the host's end {host} is gone")
     node = load_node()
@@ -35,6 +36,7 @@ def check(call: Call) -> None:
         refuse_closed(wish, request, node)
     _check_port(wish, host, port)
     ipam.check(call)
+    subinterfaces.check_leases(call)
 
 
 def _check_port(wish: Wish, host: str, port: Attachment | None) -> None:

@@ -20,8 +20,12 @@ LetGo = Callable[[Request, Means], tuple[list[PodnetError], bool]]
 """All of an attachment but its lease goes: what went wrong, and whether there was or may be anything."""
 
 
-def delete(call: Call, let_go: LetGo) -> None:
-    """Link and what belongs to it, then the lease, each whether or not the one before failed; what is missing is done.
+Others = Callable[[str, bool], list[PodnetError]]
+"""Further leases go: by the host's end, and whether there was or may be anything. Gives what went wrong."""
+
+
+def delete(call: Call, let_go: LetGo, others: Others | None = None) -> None:
+    """Link and what belongs to it, then the leases, each whether or not the one before failed; what is missing is done.
 
     Needs neither namespace nor database nor prevResult. Raises PodnetError for a link or lease that could not go. An
     attachment of which there is no trace has no lease either: an IPAM plugin that then refuses a configuration, which
@@ -42,5 +46,8 @@ def delete(call: Call, let_go: LetGo) -> None:
     elif trace or owed.is_owed(host) or not isinstance(refused[0], Reported):
         attempt(failed, lambda: owed.remember(host))
         failed += refused
+    if others is not None:
+        failed += others(host, trace)
+        call.steps.done("further ipam")
     if failed:
         raise failed[0]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from ..errors import PodnetError
-from ..kernel.announce import announce
+from ..kernel.announce import News, announce
 from ..vswitch.fastpath import open_switch
 from ..vswitch.jsonrpc import Connection
 from .call import ANSWER_SECONDS, Means
@@ -29,11 +29,11 @@ def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes, hangs: bo
     `hangs`: there is an agent, which may have begun with the call and then did not say so.
     """
     env = {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()}
-    news: list[tuple[int, str, str, Sequence[str]]] = []
+    later: list[tuple[int, Sequence[News]]] = []
     unanswered: list[Connection] = []
 
-    def announcer(netns_fd: int, name: str, mac: str, addresses: Sequence[str]) -> None:
-        news.append((netns_fd, name, mac, addresses))
+    def announcer(netns_fd: int, news: Sequence[News]) -> None:
+        later.append((netns_fd, news))
 
     served = serve(
         plugin, env, stdin, open_netns(env), Means(announcer, partial(open_switch, unanswered=unanswered), hangs)
@@ -41,8 +41,8 @@ def run(plugin: str, environment: Mapping[bytes, bytes], stdin: bytes, hangs: bo
     reply = served.reply
     _write(1, reply.stdout)
     _write(2, served.line.encode(errors="replace") + b"\n" + reply.stderr)
-    if news or unanswered:
-        _finish_later(news, unanswered)
+    if later or unanswered:
+        _finish_later(later, unanswered)
     return reply.code
 
 
@@ -55,9 +55,7 @@ def open_netns(env: Mapping[str, str]) -> int | None:
         return None
 
 
-def _finish_later(
-    news: Sequence[tuple[int, str, str, Sequence[str]]], unanswered: Sequence[Connection]
-) -> None:  # fmt: skip
+def _finish_later(later: Sequence[tuple[int, Sequence[News]]], unanswered: Sequence[Connection]) -> None:
     """What an agent does after a call, in a child of its own, which holds nothing that the runtime waits for."""
     if os.fork():
         return
@@ -66,8 +64,8 @@ def _finish_later(
         for number in range(3):
             os.dup2(null, number)
         os.setsid()
-        for netns_fd, name, mac, addresses in news:
-            announce(name, mac, addresses, netns_fd)
+        for netns_fd, news in later:
+            announce(news, netns_fd)
         for connection in unanswered:  # what was taken back must come to the server as well
             with suppress(PodnetError):
                 connection.drain(LATE_SECONDS)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -19,13 +20,15 @@ from ..kernel.rtnetlink import LinkExists
 from ..model.node import ONE_HEADER, TWO_HEADERS, Node
 from ..model.ownership import OWNER_OVS, Mark
 from ..model.port import Bandwidth
+from ..model.vlan import VlanSet
 from ..vswitch.fastpath import Switch
 from ..vswitch.podport import PodPort
-from . import ending, lease as ipam, opening, spoof
+from . import ending, lease as ipam, opening, spoof, subinterfaces
 from .call import ANSWER_SECONDS, Call, Means
 from .check import check
 from .common import attempt, earlier, known_endpoint, open_space, pod_routes, refuse_taken, taken
 from .keys import UPLINK_KEY
+from .leases import Leases
 from .plugin import Plugin
 from .undo import Undo, undoing
 from .wish import Wish, derived_mac, host_mac, host_name, load_node, parse_wish, refuse_closed
@@ -52,6 +55,7 @@ def add(call: Call) -> dict[str, Any]:
             refuse_closed(wish, request, node)
         space = stack.enter_context(open_space(call))
         refuse_taken(call, space)
+        subinterfaces.refuse_taken(space, wish.subinterfaces, call.waited or call.means.doubled)
         call.steps.done("configuration")
         with undoing() as undo:
             return _add(call, wish, lease, node, space, undo, stack)
@@ -70,11 +74,12 @@ def _add(
     host, mac = host_name(*key), wish.mac or derived_mac(*key)
     undo.add(lambda: lease.release(time.monotonic() + UNDO_SECONDS))
     lease.begin()
+    others = Leases(subinterfaces.lease_calls(call, wish.subinterfaces), undo)
     switch = stack.enter_context(call.switch(endpoint, host))
-    given: Result | None = None
+    own: Result | None = None
     if wish.from_ipam:
-        given = lease.result(with_interfaces=True)
-        wish = _on_uplink(call, given, switch, node)
+        own = lease.result(with_interfaces=True)
+        wish = _on_uplink(call, own, switch, node)
         done("uplink")
     port = _port(call, wish, host)
     guarded: list[str] = []
@@ -97,7 +102,7 @@ def _add(
     if wish.userspace:
         space.compute_checksums(request.ifname)
     if not wish.spoof_check:
-        space.bring_up(request.ifname)
+        _bring_up(space, request, wish)
     done("link")
     opening.inserted(switch, port)
     if wish.spoof_check:
@@ -105,14 +110,13 @@ def _add(
     if wish.vlans.cvlans and switch.vlan_limit() == 1:
         raise ConfigError("cvlans", ONE_HEADER, TWO_HEADERS)
     done("database")
-    given = given or lease.result()
+    names = [request.ifname, *(item.name for item in wish.subinterfaces)]
+    given = [own or lease.result(), *others.results()]
     switch.mark(port, _mark(call, given, wish, mac))
-    result = render(_result(call, given, host, mac, wish.mtu), call.conf.version)
+    result = render(_result(call, given, host, mac, wish), call.conf.version)
     done("ipam")
-    cidrs = [item.address for item in given.addresses]
-    routes = pod_routes(given)
     if not wish.spoof_check:
-        space.configure(request.ifname, cidrs, routes)
+        _configure(space, names, given)
     done("addresses")
     ofport = switch.settle(port, call.seconds(PORT_SECONDS))
     done("switch")
@@ -121,17 +125,31 @@ def _add(
     opening.refuse_unlimited(wish, host)
     if wish.spoof_check:  # nothing passes before the flows are there
         guarded.append(wish.bridge)
-        spoof.guard(wish.bridge, host, ofport, mac, cidrs, call.turn_fd)
-        space.bring_up(request.ifname)
-        space.configure(request.ifname, cidrs, routes)
+        spoof.guard(wish.bridge, host, ofport, mac, [text for each in given for text in _cidrs(each)], call.turn_fd)
+        _bring_up(space, request, wish)
+        _configure(space, names, given)
         done("flows")
-    call.means.announce(space.netns_fd, request.ifname, mac, cidrs)
+    call.means.announce(space.netns_fd, [(name, mac, _cidrs(each)) for name, each in zip(names, given)])
     return result
 
 
+def _bring_up(space: fastpath.PodSpace, request: Request, wish: Wish) -> None:
+    space.bring_up(request.ifname)
+    subinterfaces.make(space, request.ifname, wish.subinterfaces, wish.mtu)
+
+
+def _configure(space: fastpath.PodSpace, names: Sequence[str], given: Sequence[Result]) -> None:
+    for name, each in zip(names, given):
+        space.configure(name, _cidrs(each), pod_routes(each))
+
+
+def _cidrs(given: Result) -> list[str]:
+    return [item.address for item in given.addresses]
+
+
 def delete(call: Call) -> None:
-    """DEL: link, port, lease; see `ending.delete`."""
-    ending.delete(call, let_go)
+    """DEL: link, port, leases; see `ending.delete`."""
+    ending.delete(call, let_go, lambda host, trace: subinterfaces.release(call, host, trace))
 
 
 def let_go(request: Request, means: Means) -> tuple[list[PodnetError], bool]:
@@ -183,7 +201,8 @@ def status(call: Call) -> None:
             switch.wait_for_switch(call.seconds(ANSWER_SECONDS))
         except DeadlineExceeded as error:
             raise PodnetError(error.message, error.hint, UNAVAILABLE) from error
-    ipam.status(call)
+    for each in (call, *subinterfaces.by_ipam(call)):
+        ipam.status(each)
 
 
 def collect(call: Call) -> None:
@@ -196,9 +215,10 @@ def collect(call: Call) -> None:
         return
     failed: list[PodnetError] = []
     with call.switch(known_endpoint()) as switch:
+        there = switch.attachments()
         gone = [
             item
-            for item in switch.attachments()
+            for item in there
             if item.mark.network == call.conf.name and (item.mark.container_id, item.mark.ifname) not in keep
         ]
         for item in gone:
@@ -208,8 +228,13 @@ def collect(call: Call) -> None:
     for item in gone:
         # Plugins of before 1.1.0 know no GC: each lost attachment is released by name as well.
         lost = call.of(item.mark.container_id, item.mark.ifname)
-        attempt(failed, partial(ipam.release, lost, call.deadline))
-    attempt(failed, lambda: ipam.collect(call))
+        for each in (lost, *subinterfaces.lost_leases(lost, item.mark.subinterfaces)):
+            attempt(failed, partial(ipam.release, each, call.deadline))
+    full = subinterfaces.expanded_call(call, {
+        (item.mark.container_id, item.mark.ifname): item.mark.subinterfaces for item in there
+    })  # fmt: skip
+    for each in (full, *subinterfaces.by_ipam(full)):
+        attempt(failed, partial(ipam.collect, each))
     if failed:
         raise failed[0]
 
@@ -229,24 +254,28 @@ def _on_uplink(call: Call, given: Result, switch: Switch, node: Node) -> Wish:
 
 def _port(call: Call, wish: Wish, host: str) -> PodPort:
     return PodPort(
-        host, wish.bridge, wish.vlans.columns(), _mark(call, Result(), wish, ""), wish.ofport_request, wish.isolated,
+        host, wish.bridge, wish.vlans.columns(), _mark(call, (), wish, ""), wish.ofport_request, wish.isolated,
         wish.bandwidth or Bandwidth(),
     )  # fmt: skip
 
 
-def _mark(call: Call, given: Result, wish: Wish, mac: str) -> Mark:
+def _mark(call: Call, given: Sequence[Result], wish: Wish, mac: str) -> Mark:
     args = call.request.args
+    addresses = tuple(text for each in given for text in _cidrs(each))
     return Mark(
         OWNER_OVS, call.request.container_id, call.request.ifname, call.conf.name, call.request.pod_namespace,
-        args.get("K8S_POD_NAME", ""), args.get("K8S_POD_UID", ""), tuple(item.address for item in given.addresses),
+        args.get("K8S_POD_NAME", ""), args.get("K8S_POD_UID", ""), addresses,
         wish.mtu, mac if wish.spoof_check else "", wish.spoof_check,
+        VlanSet.of(item.vlan for item in wish.subinterfaces),
     )  # fmt: skip
 
 
-def _result(call: Call, given: Result, host: str, mac: str, mtu: int) -> Result:
-    container = Interface(call.request.ifname, mac, call.request.netns, mtu)
-    ends = (Interface(host, host_mac(call.request.container_id, call.request.ifname), "", mtu), container)
-    return earlier(call).extended(ends, given.addresses, given.routes, given.dns or call.conf.dns, owner=1)
+def _result(call: Call, given: Sequence[Result], host: str, mac: str, wish: Wish) -> Result:
+    own, others = given[0], given[1:]
+    container = Interface(call.request.ifname, mac, call.request.netns, wish.mtu)
+    ends = (Interface(host, host_mac(call.request.container_id, call.request.ifname), "", wish.mtu), container)
+    result = earlier(call).extended(ends, own.addresses, own.routes, own.dns or call.conf.dns, owner=1)
+    return subinterfaces.extend(result, wish.subinterfaces, others, call.request.netns, mac, wish.mtu)
 
 
 PLUGIN = Plugin(TYPE, add, delete, check, status, collect, leaves_trace)

@@ -107,7 +107,7 @@ def _add(
     for name in sorted({way.uplink for way in record.ways}):
         mine = [way.address for way in record.ways if way.uplink == name and way.address in asked]
         if mine:
-            call.means.announce(-1, name, "", mine)
+            call.means.announce(-1, [(name, "", mine)])
     return result
 
 
@@ -209,7 +209,7 @@ def _repair(call: Call) -> None:
         with call.switch(known_endpoint()) as switch:
             repaired = routed_host.repair(partial(uplinks.now, switch))
         for name, addresses in repaired.asked.items():
-            call.means.announce(-1, name, "", addresses)
+            call.means.announce(-1, [(name, "", addresses)])
 
 
 def _homes(

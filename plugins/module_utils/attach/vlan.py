@@ -68,8 +68,10 @@ def add(call: Call) -> dict[str, Any]:
         for link, lease in zip(made, given):
             space.configure(link.name, [item.address for item in lease.addresses], pod_routes(lease))
         call.steps.done("addresses")
-        for link, lease in zip(made, given):
-            call.means.announce(space.netns_fd, link.name, link.mac, [item.address for item in lease.addresses])
+        call.means.announce(
+            space.netns_fd,
+            [(link.name, link.mac, [item.address for item in lease.addresses]) for link, lease in zip(made, given)],
+        )
         return document
 
 
@@ -85,15 +87,11 @@ def delete(call: Call) -> None:
     failed: list[PodnetError] = []
     marks = [mark_of(call.conf.name, call.request.ifname, item.key) for item in wish.vlans]
     traces: set[str] = set()
-    if call.netns_fd is None:
+    errors: list[PodnetError] = []
+    attempt(errors, lambda: _remove_marked(call, marks, traces))
+    if errors:
         traces.update(marks)  # nobody can say that there was nothing
-    else:
-        errors: list[PodnetError] = []
-        attempt(errors, lambda: _remove_marked(call, marks, traces))
-        if errors:
-            traces.update(marks)
-            # In what is no pod's namespace there is no link of ours.
-            failed += [error for error in errors if not isinstance(error, NetnsError)]
+        failed += [error for error in errors if not isinstance(error, NetnsError)]  # gone, with all that was in it
     call.steps.done("links")
     notes = [_note(call.request.container_id, mark) for mark in marks]
     failed += release_all(_lease_calls(call, wish), notes, lambda place: marks[place] in traces)

@@ -30,10 +30,11 @@ from .keys import (
     refuse_unknown,
 )
 from .peers import ANTREA_KEY, OVS_KEYS, own_form
+from .subinterface_wish import Subinterface, parse_subinterfaces, refuse_unfit
 
 KEYS = (
     "bridge", "vlan", "trunk", "untagged", "vlan_mode", "cvlans", "qinq_ethertype", "mtu", "mac", "ofport_request",
-    "spoof_check", "port_isolation", "bandwidth", UPLINK_KEY,
+    "spoof_check", "port_isolation", "bandwidth", "subinterfaces", UPLINK_KEY,
 )  # fmt: skip
 CAPABILITIES = ("mac", "ips", "ipRanges", "bandwidth")
 ETHERNET_MTU = 1500
@@ -63,6 +64,7 @@ class Wish:
     ofport_request: int | None = None
     vlan_limit: int | None = None
     from_ipam: bool = False
+    subinterfaces: tuple[Subinterface, ...] = ()
 
 
 _known: tuple[tuple[int, ...], Node] | None = None
@@ -101,11 +103,15 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True,
     vlans = parse_port(raw)
     bandwidth = _bandwidth(conf, raw, node, bridge)
     refuse_tunnel(node, vlans)
+    mtu = _mtu(raw.get("mtu"), declared)
+    wanted = parse_subinterfaces(raw, request.ifname, strict)
+    if strict:
+        refuse_unfit(wanted, vlans, mtu)
     demanded = node.demands_spoof_check(bridge, request.pod_namespace, vlans.vlans, vlans.untagged)
     return Wish(
         bridge=bridge,
         vlans=vlans,
-        mtu=_mtu(raw.get("mtu"), declared),
+        mtu=mtu,
         mac=given_mac(raw, conf, request),
         userspace=declared is not None and declared.datapath_type == "netdev",
         bandwidth=bandwidth,
@@ -114,6 +120,7 @@ def parse_wish(conf: NetConf, request: Request, node: Node, strict: bool = True,
         ofport_request=optional(raw, "ofport_request", "", _ofport),
         vlan_limit=node.vlan_limit,
         from_ipam=asks_for_uplink(raw, conf),
+        subinterfaces=wanted,
     )
 
 

@@ -28,21 +28,31 @@ PAUSES = (0.01, 0.1, 0.4)
 """Seconds before each round, the first behind the reply. A single one is lost if a switch does not forward yet."""
 
 
-def announce(name: str, mac: str, addresses: Sequence[str], netns_fd: int = -1) -> None:
-    """Announces each address (CIDR) of the interface, in as many rounds as PAUSES has. `mac` empty: the link's own.
+News = tuple[str, str, Sequence[str]]
+"""An interface, its MAC address (empty: the link's own), and its addresses with prefix length."""
 
-    `netns_fd`: of the namespace that it is in, -1 for the caller's. A link that is gone or down is no error. Not for
+
+def announce(news: Sequence[News], netns_fd: int = -1) -> None:
+    """Announces each address of the interfaces, in as many rounds as PAUSES has.
+
+    `netns_fd`: of the namespace that they are in, -1 for the caller's. A link that is gone or down is no error. Not for
     who has no time: the end of a packet socket alone takes 10 ms, as the kernel waits until no processor looks at it.
     """
-    if not addresses:
+    if not any(addresses for _name, _mac, addresses in news):
         return
     time.sleep(PAUSES[0])
     with contextlib.suppress(OSError, NetnsError), _open() if netns_fd < 0 else visit(netns_fd, _open) as raw:
-        raw.bind((name, 0))
         for pause in (0.0, *PAUSES[1:]):
             time.sleep(pause)
-            for frame in frames(mac or raw.getsockname()[4].hex(":"), addresses):
-                raw.send(frame)
+            for item in news:
+                with contextlib.suppress(OSError):
+                    _send(raw, *item)
+
+
+def _send(raw: socket.socket, name: str, mac: str, addresses: Sequence[str]) -> None:
+    raw.bind((name, 0))
+    for frame in frames(mac or raw.getsockname()[4].hex(":"), addresses):
+        raw.send(frame)
 
 
 def _open() -> socket.socket:

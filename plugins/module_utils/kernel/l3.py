@@ -113,7 +113,7 @@ def wait_master(nic: str, enslaved: bool, timeout: float) -> None:
 
 def announce_device(device: str, l3: L3) -> None:
     """Tells the neighbours three times where the addresses are. A device that is gone or down is no error."""
-    announce(device, "", [address.cidr for address in l3.addresses])
+    announce([(device, "", [address.cidr for address in l3.addresses])])
 
 
 _QUIET = {sysctls.ARP_IGNORE: "1", sysctls.RP_FILTER: sysctls.STRICT, sysctls.DISABLE_IPV6: "1"}

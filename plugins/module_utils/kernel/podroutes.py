@@ -83,7 +83,8 @@ def _whole(to: PodRoute) -> str:
 
 def routes_of(route: socket.socket, index: int | None = None) -> Iterator[tuple[str, str]]:
     """Destination and gateway of each route of an interface, or of all. Raises KernelError."""
-    for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9), ANSWER_SECONDS, dump=True):
+    wanted = attributes([(_RTA_OIF, u32(index))]) if index is not None else b""
+    for body in ask(route, GETROUTE, ROUTE.pack(*[0] * 9) + wanted, ANSWER_SECONDS, dump=True):
         family, length = ROUTE.unpack_from(body)[:2]
         columns = parse(body[ROUTE.size :])
         if index is not None and columns.get(_RTA_OIF) != u32(index):

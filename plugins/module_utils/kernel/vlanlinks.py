@@ -53,7 +53,7 @@ _NOT_SUPPORTED_THERE = "not supported on device"
 @dataclass(frozen=True)
 class NewVlan:
     """A VLAN link to be made, up. `parent` is an index in the pod, or with `on_host` in the caller's own namespace; or
-    the name of a link that comes before in the same batch. `mtu` None: the parent's; `mac` empty: the parent's.
+    the name of a link that comes before in the same batch. `mtu` None, `mac` empty: the parent's. `alias` empty: none.
     """
 
     name: str
@@ -178,7 +178,7 @@ def _make(space: PodSpace, wave: Sequence[NewVlan], made: list[str]) -> None:
         number = min(refused)
         raise _refusal(wave[number], *refused[number])
     # On its own: an alias is nothing that a link can be made with, and one that was not made is not to be marked.
-    marks: list[Request] = [(NEWLINK, 0, _marking(item), f"cannot mark {item.name}") for item in wave]
+    marks: list[Request] = [(NEWLINK, 0, _marking(item), f"cannot mark {item.name}") for item in wave if item.alias]
     unmarked = space.talk_in_bulk(marks)
     if unmarked:
         number = min(unmarked)

@@ -9,9 +9,10 @@ Rows without the mark belong to somebody else and are never changed or removed u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..errors import OvsdbError
+from ..errors import ConfigError, OvsdbError
+from .vlan import VlanSet
 
 SCHEMA = 1
 PREFIX = "podnet_"
@@ -32,11 +33,13 @@ KEY_ADDRESSES = PREFIX + "addresses"
 KEY_MTU = PREFIX + "mtu"
 KEY_MAC = PREFIX + "mac"
 KEY_SPOOF_CHECK = PREFIX + "spoof_check"
+KEY_SUBINTERFACES = PREFIX + "subinterfaces"
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Who owns a row. Addresses with prefix length, MTU in bytes (None: not ours to set).
+    """Who owns a row. Addresses with prefix length, MTU in bytes (None: not ours to set). `subinterfaces`: the VLANs
+    that the pod has interfaces of their own for.
 
     `mac` is only there with `spoof_check`: together with the addresses it says what the pod may send.
     """
@@ -52,6 +55,7 @@ class Mark:
     mtu: int | None = None
     mac: str = ""
     spoof_check: bool = False
+    subinterfaces: VlanSet = field(default_factory=VlanSet)
 
     def to_external_ids(self) -> dict[str, str]:
         """The keys to write; what is empty is left out."""
@@ -68,6 +72,7 @@ class Mark:
             KEY_MTU: "" if self.mtu is None else str(self.mtu),
             KEY_MAC: self.mac,
             KEY_SPOOF_CHECK: "true" if self.spoof_check else "",
+            KEY_SUBINTERFACES: str(self.subinterfaces),
         }
         return {key: value for key, value in pairs.items() if value}
 
@@ -96,7 +101,16 @@ class Mark:
             mtu=int(mtu) if mtu.isdigit() else None,
             mac=external_ids.get(KEY_MAC, ""),
             spoof_check=external_ids.get(KEY_SPOOF_CHECK) == "true",
+            subinterfaces=_vlans(external_ids.get(KEY_SUBINTERFACES, "")),
         )
+
+
+def _vlans(text: str) -> VlanSet:
+    """What nobody can read counts as nothing, as an MTU that is no number does."""
+    try:
+        return VlanSet.parse(text)
+    except ConfigError:
+        return VlanSet()
 
 
 def foreign(external_ids: Mapping[str, str]) -> dict[str, str]:

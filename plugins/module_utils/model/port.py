@@ -87,6 +87,16 @@ class PortVlans:
         return not self.trunks or UNTAGGED in self.trunks
 
     @property
+    def tagged(self) -> VlanSet:
+        """The VLANs whose frames the pod sends and gets with their tag; of a tunnel those that it has inside."""
+        if self.mode == ACCESS:
+            return VlanSet()
+        if self.mode == TUNNEL:
+            return VlanSet(ranges_of(number for number in self.cvlans if number)) if self.cvlans else ALL_VLANS
+        native = VlanSet.of([self.tag]) if self.tag else VlanSet()
+        return self.vlans - native if self.mode == NATIVE_UNTAGGED else self.vlans
+
+    @property
     def plain(self) -> bool:
         """Whether the pod's own untagged frames pass in both directions."""
         if self.mode in (ACCESS, NATIVE_UNTAGGED):
