@@ -15,6 +15,7 @@ plugins #953; DEL of vlan   DEL needs master or namespace
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from ansible_collections.podnet.ovs.tests.integration import cni
 from ansible_collections.podnet.ovs.tests.integration.caller import At, Caller, conflist, static
 from ansible_collections.podnet.ovs.tests.integration.traffic import pings
 from ansible_collections.podnet.ovs.tests.integration.wire import Tap, await_all, frame, tags_of
-from ansible_collections.podnet.ovs.tests.lab import Pod
+from ansible_collections.podnet.ovs.tests.lab import Pod, until
 
 if TYPE_CHECKING:
     from ansible_collections.podnet.ovs.tests.lab import Lab, Light
@@ -170,6 +171,28 @@ def test_vlans_of_a_list_stand_side_by_side(node: Light, caller: Caller) -> None
     assert stands_on(pod) == {} and "eth0" not in links(pod)
 
 
+def test_addresses_are_announced_with_their_tags(node: Light, caller: Caller) -> None:
+    """A pod that had another one's addresses is not spoken to any more: gratuitous ARP and neighbour advertisement."""
+    ear = two_pods(caller, "old", lambda n: BRIDGE, lambda n: vlan(3, n))
+    one, two = Pod(node, "p1"), Pod(node, "p2")
+    assert pings(one, IPV4.format(3, 2)) and pings(one, IPV6.format(3, 2))
+    network, at, _result = ear["p2"]
+    caller.delete(network, at)
+    time.sleep(1.2)  # net.ipv4.neigh.default.locktime
+    result = caller.add(network, At("c-new", "p2"))
+    new = links(two)["eth0.3"]["address"]
+    assert new != ear["p2"][2]["interfaces"][-1]["mac"]
+
+    def known() -> set[str]:
+        found = json.loads(one.run("ip", "-j", "neigh", "show", "dev", "eth0.3").stdout or "[]")
+        return {item.get("lladdr", "") for item in found if not item["dst"].startswith("fe80")}
+
+    until(lambda: known() == {new}, 10, "the neighbour to learn")
+    assert result["interfaces"][-1]["mac"] == new
+    caller.delete(network, At("c-new", "p2"))
+    caller.delete(*ear["p1"][:2])
+
+
 def test_nested_vlans_carry_both_tags(node: Light, caller: Caller) -> None:
     """802.1ad outside, and a list in one plugin says the same as two plugins."""
     lists: dict[str, list[dict[str, Any]]] = {
@@ -287,9 +310,10 @@ def test_an_interface_of_the_node_only_with_a_rule(node: Light, caller: Caller) 
         inner.send([frame(9, "02:00:00:00:00:77")])
         await_all([(outer, [9])])
         assert [tags_of(data) for data in outer.heard()[9]] == ["40"]
-    again = caller.ask("ADD", conflist(vlan(40, 2, master="eth2"), name="host"), At("c2", "p2"))
+    two = {"type": "podnet-vlan", "master": "eth2", "vlans": [{"id": 41}, {"id": 40}, {"id": 42}]}
+    again = caller.ask("ADD", conflist(two, name="host"), At("c2", "p2"))
     assert again.document["code"] == 7 and "eth2 has that VLAN already" in again.document["msg"], again
-    assert links(Pod(node, "p2")) == {}
+    assert links(Pod(node, "p2")) == {}, "none of a batch is left if the kernel refuses one"
     caller.delete(network, at)
     assert links(pod) == {}
 
