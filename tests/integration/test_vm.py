@@ -47,6 +47,7 @@ def test_vlans_inside_pods(vm: Vm, request: pytest.FixtureRequest) -> None:
     passes(vm, "tests/integration/test_vlan.py", *(["--full"] if request.config.getoption("--full") else sample))
 
 
+@pytest.mark.full
 def test_spoilt_calls_where_the_kernel_has_vlans(vm: Vm) -> None:
     passes(vm, "tests/integration/test_fuzz.py")
 
