@@ -150,10 +150,6 @@ def test_every_version(node: Light, version: str) -> None:
             {"addresses": [{"address": "10.10.0.5/16"}], "routes": [{"dst": "::/0", "gw": "10.10.0.9"}]},
             "the other family",
         ),
-        (
-            {"addresses": [{"address": "10.10.0.5/16"}], "routes": [{"dst": "::/0", "gw": "fd00::9"}]},
-            "the route to ::/0",
-        ),
     ],
 )
 def test_what_the_kernel_cannot_have_is_an_error_of_the_configuration(node: Light, given: Any, word: str) -> None:
