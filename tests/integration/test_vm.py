@@ -49,7 +49,7 @@ def test_vlans_inside_pods(vm: Vm, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.full
 def test_spoilt_calls_where_the_kernel_has_vlans(vm: Vm) -> None:
-    passes(vm, "tests/integration/test_fuzz.py")
+    passes(vm, "tests/integration/test_fuzz.py", timeout=3600)
 
 
 @pytest.mark.holds("VLAN interfaces of podnet-ovs on a trunk; 200 in one pod beside one ip -batch")
