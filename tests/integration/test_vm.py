@@ -101,7 +101,7 @@ def test_layer_3_state_on_a_stock_kernel(vm: Vm) -> None:
 @pytest.mark.full
 def test_layer_3_attachments_on_a_stock_kernel(vm: Vm) -> None:
     chosen = "in-process and (found_by_it or made_anew or link_local or same_rules or gc_takes)"
-    passes(vm, "tests/integration/test_routed.py", "-k", chosen)
+    passes(vm, "tests/integration/test_routed.py", "-k", chosen, timeout=1800)
 
 
 RUNTIMES = """
