@@ -217,6 +217,13 @@ options:
         type: list
         elements: dict
         default: []
+      subinterfaces:
+        description:
+          - VLAN interfaces in the pods of a network that is a trunk. Each entry has C(vlan), which is one VLAN or
+            several in any form that an uplink takes, and may have C(ipam), C(mtu) and C(protocol).
+        type: list
+        elements: dict
+        default: []
   policy:
     description: What pods may use beyond the VLANs of O(networks).
     type: list
@@ -482,6 +489,7 @@ NETWORK = {
     "capabilities": KEYS,
     "annotations": KEYS,
     "chain": {"type": "list", "elements": "dict", "default": []},
+    "subinterfaces": {"type": "list", "elements": "dict", "default": []},
 }  # fmt: skip
 KEYS_OF_NODE = ("bridges", "networks", "policy", "configuration_paths", "ovsdb")
 RULE = {"bridge": TEXT, "interface": TEXT, "vlans": RAW, "untagged": NO, "spoof_check": NO, "namespaces": WORDS,

@@ -34,6 +34,7 @@ def cni_config(network: Network) -> dict[str, Any]:
         "port_isolation": network.port_isolation,
         "bandwidth": dict(network.bandwidth),
         "capabilities": dict(network.capabilities),
+        "subinterfaces": [dict(entry) for entry in network.subinterfaces],
         "ipam": dict(network.ipam),
     }
     plugin = {key: value for key, value in keys.items() if value}

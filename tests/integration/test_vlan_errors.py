@@ -308,6 +308,28 @@ def test_gc_tells_ipam_plugins_the_names_that_they_know(node: Light, caller: Cal
     assert node.run("test", "-e", SPOKEN, check=False).returncode == 1, "without a list nothing is collected"
 
 
+def test_gc_of_any_plugin_keeps_what_another_one_of_the_list_has_leased(node: Light, caller: Caller) -> None:
+    """The plugins of a list may share an IPAM plugin's store: each tells it all names of the attachments to keep."""
+    versions = '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'
+    node.write(f"{SCRIPTS}/log", f"#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || exec echo '{versions}'\n{LOG}", "755")
+    known = {"container_id": "c2", "ifname": "net1", "network": "upper", "names": ["net1.3", "st"]}
+    node.write("/run/podnet/leased/one", json.dumps(known))
+    valid = [{"containerID": "c2", "ifname": "net1"}]
+    own = {"cniVersion": "1.1.0", "name": "upper", **podnet(ipam={"type": "log"}), "cni.dev/valid-attachments": valid}
+    env = {**cni.environment("GC", "", ""), "CNI_PATH": f"{SCRIPTS}:{cni.PATH}", "CNI_IFNAME": ""}
+    done = node.run("/opt/cni/bin/podnet-ovs", input=json.dumps(own), env=env, check=False)
+    assert done.returncode == 0, done.stdout
+    ((verb, *_rest, told),) = spoken(node)
+    listed = {(item["containerID"], item["ifname"]) for item in told["cni.dev/valid-attachments"]}
+    assert verb == "GC" and listed == {("c2", "net1"), ("c2", "net1.3"), ("c2", "st")}
+    gone = call(node, "GC", logged(**{"cni.dev/valid-attachments": []}), "", CNI_CONTAINERID="", CNI_IFNAME="")
+    assert gone.code == 0, gone
+    deleted = sorted(row[:3] for row in spoken(node) if row[0] == "DEL")
+    assert deleted == [("DEL", "c2", "net1.3"), ("DEL", "c2", "st")], "and what is lost is given back by its names"
+    assert node.run("ls", "/run/podnet/leased").stdout.split() == ["one"], "a file of another name is not ours"
+    node.run("rm", "/run/podnet/leased/one")
+
+
 def test_status(node: Light, caller: Caller) -> None:
     for name in ("vlan", "adopt"):
         keys = vlan(ipam={"type": "static"}) if name == "vlan" else {"type": "podnet-adopt"}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from ansible_collections.podnet.ovs.plugins.module_utils.attach import owed, turns, wish
+from ansible_collections.podnet.ovs.plugins.module_utils.attach import leased, owed, turns, wish
 from ansible_collections.podnet.ovs.plugins.module_utils.attach.call import Means
 from ansible_collections.podnet.ovs.plugins.module_utils.attach.delegate import Delegate, find_plugin
 from ansible_collections.podnet.ovs.plugins.module_utils.attach.serve import serve
@@ -168,6 +168,20 @@ def test_debts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert owed.is_owed("pn0") and not owed.is_owed("pn1")
     owed.forget("pn0")
     assert not owed.is_owed("pn0")
+
+
+def test_what_is_leased_by_further_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leased, "FOLDER", str(tmp_path / "leased"))
+    assert not list(leased.all_leased())
+    first, second = (leased.Leased("c1", "eth0", "net", (f"eth0.{number}",)) for number in (3, 4))
+    for item in (first, second, leased.Leased("c2", "eth0", "net", ())):
+        leased.remember(item)
+    assert sorted(leased.all_leased(), key=lambda item: list(item.names)) == [first, second]
+    Path(first.path).write_text("{", encoding="utf-8")
+    assert list(leased.all_leased()) == [second], "a torn one is passed over"
+    for item in (first, first, second):
+        leased.forget(item)
+    assert not list((tmp_path / "leased").iterdir())
 
 
 def test_the_nodes_file_is_read_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

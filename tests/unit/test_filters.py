@@ -87,6 +87,28 @@ def test_plugins_that_follow_in_the_list() -> None:
             to_nad([{"name": "a", "bridge": "br-pod", "vlan": 3, "chain": [bad]}])
 
 
+def test_vlan_interfaces_in_the_pods_of_a_trunk() -> None:
+    entries = [{"vlan": [{"minID": 10, "maxID": 12}]}, {"vlan": 20, "mtu": "1400", "ipam": {"type": "static"}}]
+    (nad,) = to_nad([{"name": "a", "bridge": "br-pod", "trunk": "10-20", "subinterfaces": entries}])
+    (plugin,) = json.loads(nad["spec"]["config"])["plugins"]
+    assert plugin["subinterfaces"] == [
+        {"vlan": "10-12"}, {"vlan": "20", "mtu": 1400, "ipam": {"type": "static"}},
+    ]  # fmt: skip
+    wrong: list[Any] = [
+        {"vlan": 30},
+        {"vlans": 10},
+        {},
+        7,
+        {"vlan": 10, "protocol": "802.1x"},
+        {"vlan": 10, "ipam": {"a": 1}},
+    ]
+    for bad in wrong:
+        with pytest.raises(AnsibleFilterError, match=r"networks\[0\]\.subinterfaces\[0\]"):
+            to_nad([{"name": "a", "bridge": "br-pod", "trunk": "10-20", "subinterfaces": [bad]}])
+    with pytest.raises(AnsibleFilterError, match="an access port"):
+        to_nad([{"name": "a", "bridge": "br-pod", "vlan": 10, "subinterfaces": [{"vlan": 10}]}])
+
+
 def test_a_manifest_is_the_same_each_time() -> None:
     assert json.dumps(to_nad(FLEET["networks"])) == json.dumps(to_nad(FLEET["networks"][:]))
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..cni.config import NetConf
+from ..cni.config import NetConf, expanded
 from ..cni.reply import DelegateError, Reported
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION
 from ..cni.result import Result, parse_result
@@ -19,6 +19,7 @@ from ..cni.versions import knows_newest
 from ..errors import INCOMPATIBLE_VERSION, ConfigError
 from .call import Call
 from .delegate import Delegate, find_plugin, missing
+from .leased import all_leased
 from .uplinks import refuse_lost_indices
 
 _IPS_HINT = "take an IPAM plugin that declares the capability ips, such as static"
@@ -147,8 +148,14 @@ def check(call: Call) -> None:
 
 
 def collect(call: Call) -> None:
-    """The plugin's GC, if it is new enough to know it. Raises DelegateError, DeadlineExceeded."""
-    _speak_newer(GC, call)
+    """The plugin's GC, if it is new enough to know it. It hears every name that valid attachments have with IPAM
+    plugins, whichever plugin leased by it. Raises DelegateError, DeadlineExceeded.
+    """
+    names: dict[tuple[str, str], list[str]] = {}
+    for item in all_leased():
+        names.setdefault((item.container_id, item.ifname), []).extend(item.names)
+    raw = expanded(call.conf.raw, lambda *attachment: names.get(attachment, ()))
+    _speak_newer(GC, replace(call, conf=replace(call.conf, raw=raw, stdin=json.dumps(raw).encode())))
 
 
 def status(call: Call) -> None:

@@ -19,7 +19,7 @@ from ..errors import UNAVAILABLE, ConfigError, NetnsError, PodnetError, RefusedE
 from ..kernel import vlanlinks
 from ..kernel.rtnetlink import LinkExists
 from ..kernel.vlanlinks import Link
-from . import lease as ipam
+from . import lease as ipam, leased
 from .call import Call, Means
 from .common import attempt, earlier, open_space, pod_routes
 from .leases import Leases, release_all
@@ -51,6 +51,9 @@ def add(call: Call) -> dict[str, Any]:
         if not parent.up:
             raise RefusedError(f"master: {parent.name} is down", "who made it has to bring it up")
         call.steps.done("configuration")
+        mine = _leased(call, wish)
+        leased.remember(mine)
+        undo.add(lambda: leased.forget(mine))
         leases = Leases(_lease_calls(call, wish), undo)
         call.steps.done("ipam starts")
         try:
@@ -98,6 +101,7 @@ def delete(call: Call) -> None:
     call.steps.done("ipam")
     if failed:
         raise failed[0]
+    leased.forget(_leased(call, wish))
 
 
 def check(call: Call) -> None:
@@ -141,15 +145,20 @@ def status(call: Call) -> None:
 
 
 def collect(call: Call) -> None:
-    """GC: the IPAM plugins hear which names the valid attachments have with them. The links went with their namespaces.
+    """GC: what attachments that are not listed have leased goes, and the IPAM plugins hear which names the valid ones
+    have with them. The links went with their namespaces.
 
     A runtime that gives no list changes nothing. Raises the first PodnetError after all was tried.
     """
-    if valid_attachments(call.conf.raw) is None:
+    keep = valid_attachments(call.conf.raw)
+    if keep is None:
         return
     raw = expanded(call.conf.raw, lambda _container, ifname: names_of(call.conf, call.request, ifname))
     full = replace(call, conf=replace(call.conf, raw=raw, stdin=json.dumps(raw).encode()))
     failed: list[PodnetError] = []
+    for item in list(leased.all_leased()):
+        if item.network == call.conf.name and (item.container_id, item.ifname) not in keep:
+            attempt(failed, partial(_release_lost, call.of(item.container_id, item.ifname), item))
     for lease_call in _by_ipam(full):
         attempt(failed, partial(ipam.collect, lease_call))
     if failed:
@@ -198,6 +207,21 @@ def _remove_marked(call: Call, marks: Sequence[str], traces: set[str]) -> None:
         traces.update(link.alias for link in mine)
         innermost_first = sorted(mine, key=lambda link: vlanlinks.depth(link, links), reverse=True)
         vlanlinks.remove(space, [link.index for link in innermost_first])
+
+
+def _leased(call: Call, wish: VlanWish) -> leased.Leased:
+    names = tuple(item.key for item in wish.vlans if item.ipam)
+    return leased.Leased(call.request.container_id, call.request.ifname, call.conf.name, names)
+
+
+def _release_lost(call: Call, item: leased.Leased) -> None:
+    """Plugins of before 1.1.0 know no GC: what is lost is released by its name. Another plugin's of the list stays."""
+    wish = parse_vlan_wish(call.conf, call.request, strict=False)
+    if item != _leased(call, wish):
+        return
+    for lease_call in _lease_calls(call, wish):
+        ipam.release(lease_call, call.deadline)
+    leased.forget(item)
 
 
 def _note(container_id: str, mark: str) -> str:

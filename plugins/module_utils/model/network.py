@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ..errors import ConfigError
-from .names import parse_ifname, parse_mac, parse_plugin_type
+from .names import parse_ifname, parse_mac, parse_plugin_type, refuse_unknown_keys
 from .port import ETHERTYPES, MODES, Bandwidth, PortVlans, parse_port
 from .tables import any_mtu, as_list, as_map, as_table, at, choice, flag, one_vlan, optional, strings
 from .vlan import VlanSet
@@ -52,6 +52,7 @@ class Network:
     capabilities: Mapping[str, bool] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     chain: tuple[Mapping[str, Any], ...] = ()
+    subinterfaces: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, value: object, path: str) -> Network:
@@ -79,8 +80,9 @@ class Network:
             },
             annotations=strings(table, "annotations", path),
             chain=_chain(table, path),
+            subinterfaces=_subinterfaces(table, path),
         )
-        network.port_at(path)
+        _refuse_untagged(network.subinterfaces, network.port_at(path), at(path, "subinterfaces"))
         return network
 
     def port_at(self, path: str) -> PortVlans:
@@ -181,6 +183,32 @@ def _chain(table: Mapping[str, Any], path: str) -> tuple[dict[str, Any], ...]:
         parse_plugin_type(plugin.get("type"), f"{place}[{index}].type")
         found.append(dict(plugin))
     return tuple(found)
+
+
+def _subinterfaces(table: Mapping[str, Any], path: str) -> tuple[dict[str, Any], ...]:
+    """As the plugin takes them, but for VLANs in any form; their `ipam` is passed on."""
+    place = at(path, "subinterfaces")
+    found = []
+    for index, entry in enumerate(as_list(table, "subinterfaces", path)):
+        where = f"{place}[{index}]"
+        if not isinstance(entry, Mapping):
+            raise ConfigError(where, f"a map with keys is wanted here, not {entry!r}", 'like {"vlan": "100-199"}')
+        refuse_unknown_keys(entry, ("vlan", "ipam", "mtu", "protocol"), where)
+        mtu, protocol = optional(entry, "mtu", where, any_mtu), choice(entry, "protocol", where, ETHERTYPES)
+        keys = {"vlan": str(VlanSet.parse(entry.get("vlan"), f"{where}.vlan")), "mtu": mtu, "protocol": protocol}
+        found.append({key: value for key, value in {**keys, "ipam": _ipam(entry, where)}.items() if value})
+    return tuple(found)
+
+
+def _refuse_untagged(entries: Iterable[Mapping[str, Any]], port: PortVlans, path: str) -> None:
+    """Raises ConfigError for VLANs that the port does not pass tagged."""
+    for index, entry in enumerate(entries):
+        closed = VlanSet.parse(entry.get("vlan", ""), f"{path}[{index}].vlan") - port.tagged
+        if closed or "vlan" not in entry:
+            what = f"VLAN {closed} does not pass tagged by {port.words()}" if closed else "no VLAN is given"
+            raise ConfigError(
+                f"{path}[{index}].vlan", what, f"within: {port.tagged}" if port.tagged else "give a trunk"
+            )
 
 
 def _bandwidth(table: Mapping[str, Any], path: str) -> dict[str, int]:
