@@ -48,7 +48,7 @@ def made(lab: Lab, datapath: str) -> Bench:
     return Bench(lab, datapath)
 
 
-@pytest.fixture(scope="module", params=["agent", "in-process"])
+@pytest.fixture(scope="module", params=["agent", pytest.param("in-process", marks=pytest.mark.full)])
 def served(made: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """With the agent at work, and without one."""
     with cni.serving(made.node, request.param):

@@ -44,7 +44,7 @@ def machine(lab: Lab, datapath: str) -> Light:
     return node
 
 
-@pytest.fixture(scope="module", params=["agent", "in-process"])
+@pytest.fixture(scope="module", params=["agent", pytest.param("in-process", marks=pytest.mark.full)])
 def served(machine: Light, request: pytest.FixtureRequest) -> Iterator[Light]:
     """The node with its agent at work, and without one."""
     with cni.serving(machine, request.param):

@@ -41,22 +41,22 @@ def test_port_modes_on_a_stock_kernel(vm: Vm, request: pytest.FixtureRequest) ->
     passes(vm, "tests/integration/test_port_modes.py", *(["--full"] if request.config.getoption("--full") else sample))
 
 
-@pytest.mark.holds("VLANs inside pods: side by side, nested, behind an adopted interface, tags seen on the wire")
-def test_vlans_inside_pods(vm: Vm, request: pytest.FixtureRequest) -> None:
-    sample = ["-k", "side_by_side or nested_vlans or second_list or (needs_neither and parent)"]
-    passes(vm, "tests/integration/test_vlan.py", *(["--full"] if request.config.getoption("--full") else sample))
+@pytest.mark.holds("VLANs inside pods: side by side, behind an adopted interface, on one trunk; tags seen on the wire")
+def test_vlans_inside_pods(vm: Vm) -> None:
+    chosen = "side_by_side or second_list or on_one_trunk"
+    passes(vm, "tests/integration/test_vlan.py", "tests/integration/test_subinterfaces.py", "-k", chosen)
+
+
+@pytest.mark.full
+@pytest.mark.holds("VLANs inside pods: nested, in any state; 200 on one trunk beside one ip -batch")
+@pytest.mark.parametrize("file", ["test_vlan.py", "test_subinterfaces.py"])
+def test_all_of_vlans_inside_pods(vm: Vm, file: str) -> None:
+    passes(vm, f"tests/integration/{file}", "--full", "-s", timeout=3600)
 
 
 @pytest.mark.full
 def test_spoilt_calls_where_the_kernel_has_vlans(vm: Vm) -> None:
     passes(vm, "tests/integration/test_fuzz.py", timeout=3600)
-
-
-@pytest.mark.holds("VLAN interfaces of podnet-ovs on a trunk; 200 in one pod beside one ip -batch")
-def test_subinterfaces(vm: Vm, request: pytest.FixtureRequest) -> None:
-    sample = ["-k", "on_one_trunk or two_hundred"]
-    tier = ["--full"] if request.config.getoption("--full") else sample
-    passes(vm, "tests/integration/test_subinterfaces.py", "-s", *tier)
 
 
 @pytest.mark.full
