@@ -225,7 +225,7 @@ def judge(case: Case, env: Mapping[str, str], stdin: bytes, served: Any) -> dict
     if any(word in said for word in ("Traceback", "internal error", "Error(", "object has no", "object is not")):
         raise Wrong("an accident")
     theirs = f"plugin {IPAM}" in error["msg"] or f"{IPAM}:" in error["msg"]
-    if type(code) is not int or (code not in CODES and not (theirs and 0 < code < 2**32)):
+    if isinstance(code, bool) or not isinstance(code, int) or (code not in CODES and not (theirs and 0 < code < 2**32)):
         raise Wrong(f"its code is {code!r}")
     if not error["msg"] or not isinstance(error["msg"], str):
         raise Wrong("it does not say what is wrong")
@@ -250,7 +250,8 @@ def _judge_result(plugin: str, document: Mapping[str, Any], env: Mapping[str, st
         ipaddress.ip_interface(item["address"])
         if not length.isdigit() or "%" in address or ("version" in item) != (version < "1.0.0"):
             raise Wrong(f"address {item}")
-        if "interface" in item and (type(item["interface"]) is not int or not 0 <= item["interface"] < len(links)):
+        index = item.get("interface", 0)
+        if "interface" in item and (isinstance(index, bool) or index not in range(len(links))):
             raise Wrong(f"the index of {item}")
         if "gateway" in item:
             ipaddress.ip_address(item["gateway"])
