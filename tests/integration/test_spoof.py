@@ -346,3 +346,15 @@ def test_check_finds_missing_flows(node: Light) -> None:
     node.run(*RESTORE)
     assert cni.call(node, "CHECK", conf).code == 0
     cni.delete(node, conf)
+
+
+def test_more_addresses_than_flows_can_check(node: Light) -> None:
+    """An advertisement has a source and a target: flows for it grow with the square of the addresses."""
+    many = [f"fd00:10::{number:x}/64" for number in range(1, 34)]
+    conf = checked(*many)
+    answer = cni.call(node, "ADD", conf)
+    assert answer.document["code"] == 7 and "33 IPv6 addresses" in answer.document["msg"], answer
+    assert cni.leftovers(node) == cni.NOTHING
+    cni.add(node, checked(*many[1:]))
+    assert len(flows(node)) > 2000
+    cni.delete(node, conf)

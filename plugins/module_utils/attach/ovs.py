@@ -112,6 +112,8 @@ def _add(
     done("database")
     names = [request.ifname, *(item.name for item in wish.subinterfaces)]
     given = [own or lease.result(), *others.results()]
+    if wish.spoof_check:
+        spoof.refuse_many([text for each in given for text in _cidrs(each)])
     switch.mark(port, _mark(call, given, wish, mac))
     result = render(_result(call, given, host, mac, wish), call.conf.version)
     done("ipam")

@@ -14,6 +14,7 @@ from ..vswitch.attachments import Attachment
 from ..vswitch.fastpath import Switch
 from .turns import try_turn
 
+MOST_IPV6 = 32
 SECONDS = 3.0
 """How long ovs-vswitchd may take to take flows, or to let them go."""
 waiting = threading.Event()
@@ -27,6 +28,19 @@ def refuse_ruled(switch: Switch, bridge: str) -> None:
         raise ConfigError(
             "spoof_check", f"bridge {bridge} {row}, whose flows decide what passes", "leave it away on this bridge"
         )
+
+
+def refuse_many(addresses: Sequence[str]) -> None:
+    """Raises ConfigError for more IPv6 addresses on a port than there are flows for.
+
+    An advertisement has a source and a target, and either may be any of them: flows grow with the square.
+    """
+    count = sum(":" in address for address in addresses)
+    if count > MOST_IPV6:
+        raise ConfigError(
+            "spoof_check", f"the port has {count} IPv6 addresses",
+            f"at most {MOST_IPV6} can be checked: leave the check away, or spread them over several interfaces",
+        )  # fmt: skip
 
 
 def guard(bridge: str, port: str, ofport: int, mac: str, addresses: Sequence[str], turn_fd: int = -1) -> None:
