@@ -68,6 +68,13 @@ def test_names_follow_from_the_place_in_the_list_though_one_cannot_be_used() -> 
     ]
 
 
+@pytest.mark.parametrize("selection", [{}, {"interface": "lan0"}, {"name": "", "config": None}])
+def test_a_selection_without_a_name_says_that_it_lacks_one(selection: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="no network is named") as caught:
+        plan({"delegates": [{"type": "bridge"}, selection]})
+    assert caught.value.path == "delegates[1].name"
+
+
 def test_what_arguments_say_of_one_interface_is_said_of_the_first() -> None:
     first, second = plan({"delegates": [{"type": "bridge"}, {"type": "ptp"}]}).members
     args = {"K8S_POD_NAME": "p", "IP": "10.0.0.1", "MAC": "02:00:00:00:00:01", "gateway": "10.0.0.254"}

@@ -342,6 +342,8 @@ def test_a_rule_is_for_a_bridge_or_an_interface() -> None:
         with pytest.raises(ConfigError) as caught:
             node(rule)
         assert caught.value.path == key
+    with pytest.raises(ConfigError, match="neither bridge nor interface"):
+        node({"routed": True})
     kept = node({"interface": "eth1", "vlans": "3-5"}, {"bridge": "br-pod", "vlans": "7"})
     assert Node.from_json(kept.to_json()) == kept
     assert not kept.open_vlans("eth1", "default"), "an interface is no bridge"

@@ -140,6 +140,8 @@ def _member(conf: NetConf, request: Request, place: str, entry: object, index: i
     found, where = selection.get("config"), place if is_bare else f"{place}.config"
     if found is None:
         where = f"{place}.name"
+        if selection.get("name") in ASKS_NOTHING:
+            raise ConfigError(where, "no network is named", "name that of a file, or give config")
         found = find_network(_folder(conf.raw), str(selection.get("name")), where)
     network = NetworkList.parse(found, where, str(selection.get("name") or conf.name), conf.version)
     for plugin in network.plugins:

@@ -32,7 +32,7 @@ class NetworkList:
         Raises ConfigError that names the key.
         """
         if not isinstance(value, Mapping):
-            hint = 'with "type" or "plugins"'
+            hint = 'an object with "type" or "plugins"'
             raise ConfigError(path, f"a network configuration is wanted, not {value!r}"[:200], hint)
         plugins = value.get("plugins")
         if plugins is None:

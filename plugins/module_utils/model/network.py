@@ -126,6 +126,8 @@ class Rule:
         for key in ("bridge", "untagged", "spoof_check") if interface else ():
             if table.get(key):
                 raise ConfigError(f"{path}.{key}", "a rule for an interface has none", "make it a rule of its own")
+        if not interface and table.get("bridge") is None:
+            raise ConfigError(f"{path}.bridge", "neither bridge nor interface is given", "one of them says where")
         return cls(
             bridge=None if interface else parse_ifname(table.get("bridge"), f"{path}.bridge"),
             vlans=optional(table, "vlans", path, VlanSet.parse) or VlanSet(),
