@@ -260,7 +260,8 @@ options:
         elements: str
   configuration_paths:
     description:
-      - Files on the node that a configuration in the form of ovs-cni may name as C(configuration_path).
+      - Files on the node that a configuration in the form of ovs-cni may name as C(configuration_path), and one of
+        C(podnet-meta) as C(readinessindicatorfile); folders that one of C(podnet-meta) may name as C(confDir).
     type: list
     elements: str
     default: []
