@@ -182,7 +182,8 @@ class Bench:
         before = self.state()
         answer = self.call("ADD", conf, container, pod, env)
         assert answer.code == 1, answer
-        assert self.state() == before
+        after = self.state()
+        assert after == before, {key: (before[key], after[key]) for key in before if before[key] != after[key]}
         document = answer.document
         return document["code"], f"{document['msg']} {document.get('details', '')}"
 

@@ -302,6 +302,9 @@ def test_requested_addresses_are_looked_for_in_the_result(node: Light, caller: C
         ([{"type": "bridge"}, {"config": {"type": "bridge"}, "defaultRoute": []}], {}, "delegates[1].defaultRoute"),
         ([{"type": "bridge"}, {"config": {"type": "bridge"}, "ips": "10.0.0.1"}], {}, "delegates[1].ips"),
         ([{"type": "bridge"}, {"config": {"type": "bridge"}, "default-route": ["no"]}], {}, "default-route[0]"),
+        ([{"type": "bridge"}, {"type": "bridge", "interface": "lan0"}], {}, "delegates[1].interface"),
+        ([{"type": "bridge"}, {"type": "bridge", "default-route": ["10.0.0.1"]}], {}, "delegates[1].default-route"),
+        ([{"type": "bridge", "plugins": [{"type": "bridge"}]}], {}, "both type and plugins"),
         ([{"type": "bridge"}], {"result": "both"}, "result"),
         ([{"type": "bridge"}], {"delegate": []}, "delegate"),
         ([{"type": "nosuch"}], {}, "nosuch"),
@@ -394,13 +397,21 @@ def test_one_network_has_the_default_routes_that_are_asked_for(node: Light, call
     network = meta(bridge(), selection, result="merged")
     result = caller.add(network, AT)
     assert defaults(node) == {"-4": "net1 10.10.0.1", "-6": "eth0 fd00:20::1"}
-    assert sum(item["dst"] == "0.0.0.0/0" for item in result["routes"]) <= 1
+    assert [item["gw"] for item in result["routes"] if item["dst"] == "0.0.0.0/0"] == ["10.10.0.1"]
+    assert [item.get("gw") for item in result["routes"] if item["dst"] == "::/0"] == [None], "the primary network's"
     assert caller.ask("CHECK", network, AT).code == 0
     caller.delete(network, AT)
     network = meta(bridge(), {"config": green(), "default-route": ["10.10.0.1", "fd00:10::1"]})
     caller.add(network, AT)
     assert defaults(node) == {"-4": "net1 10.10.0.1", "-6": "net1 fd00:10::1"}
     caller.delete(network, AT)
+
+
+@pytest.mark.parametrize("gateway", ["10.99.0.1", "fd00:99::1"])
+def test_a_default_route_to_nowhere(node: Light, caller: Caller, gateway: str) -> None:
+    answer = caller.ask("ADD", meta(bridge(), {"config": green(), "default-route": [gateway]}), AT)
+    assert answer.document["code"] == 7 and f"{gateway} is no neighbour of net1" in answer.document["msg"]
+    assert "10.10.0.0/16" in answer.document["details"]
 
 
 def test_an_empty_default_route_takes_only_the_networks_own(node: Light, caller: Caller) -> None:

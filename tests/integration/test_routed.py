@@ -405,6 +405,7 @@ def test_bad_configurations_leave_nothing(bench: Bench) -> None:
         ({"uplnk": "eth1"}, 2, "did you mean uplink?"),
         ({"vlan": 100}, 2, "vlan: unknown key"),
         ({"mtu": 12}, 7, "mtu"),
+        ({"mtu": 9000}, 7, "mtu: 9000 bytes are more than the 1500 of the uplink"),
         ({"mtu": 1200}, 7, "mtu: 1200 is too little for IPv6"),
         ({"onLink": "yes"}, 7, "onLink"),
         ({"uplinkFromIPAM": 1}, 7, "uplinkFromIPAM"),

@@ -177,16 +177,17 @@ def test_attachments_of_other_pods_are_not_adopted(node: Light, caller: Caller) 
     other.delete()
 
 
-@pytest.mark.parametrize("what", ["MAC", "MTU", "gone"])
+@pytest.mark.parametrize("what", ["MAC", "MTU", "address", "gone"])
 def test_check_of_an_adopted_interface(node: Light, caller: Caller, what: str) -> None:
     pod = Pod(node, "p1")
     pod.sh("ip link add dm0 address 02:00:00:00:00:01 mtu 1400 type veth peer dm1; ip link set dm0 up")
+    pod.sh("ip address add 10.88.0.1/24 dev dm0")
     network = adopt(interface="dm0")
     caller.add(network, ADOPTED)
     assert caller.ask("CHECK", network, ADOPTED).code == 0
     pod.sh({
         "MAC": "ip link set dm0 address 02:00:00:00:00:02", "MTU": "ip link set dm0 mtu 1300",
-        "gone": "ip link delete dm0",
+        "address": "ip address flush dev dm0", "gone": "ip link delete dm0",
     }[what])  # fmt: skip
     said = error(caller, network, verb="CHECK")
     assert "dm0" in said["msg"] and what in said["msg"]

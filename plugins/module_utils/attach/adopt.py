@@ -60,6 +60,11 @@ def check(call: Call) -> None:
             raise differs(f"{name} has the MAC {found.mac}, not {wanted.mac}")
         if wanted.mtu and found.mtu != wanted.mtu:
             raise differs(f"{name} has the MTU {found.mtu}, not {wanted.mtu}")
+        there = _addresses(space, name)
+        for item in previous.addresses:
+            own = item.interface is not None and previous.interfaces[item.interface] == wanted
+            if own and str(ipaddress.ip_interface(item.address)) not in there:
+                raise differs(f"{name} has not the address {item.address}")
 
 
 def status(call: Call) -> None:

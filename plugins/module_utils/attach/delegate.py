@@ -39,7 +39,7 @@ def missing(plugin: str, path: Iterable[str], key: str = "ipam.type") -> Delegat
     """The error for a plugin that no folder has; `key` is where it is named."""
     return DelegateError(
         f"{key}: no plugin {plugin!r} in {':'.join(path) or 'an empty CNI_PATH'}",
-        f"install it there, or name another plugin in {key}",
+        "install it there, or name another plugin",
         INVALID_CONFIG,
     )
 

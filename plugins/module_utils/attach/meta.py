@@ -177,7 +177,7 @@ def _part(call: Call, member: Member, document: Mapping[str, Any]) -> Part:
     there = [item.mac.lower() for item in result.interfaces if item.name == member.ifname and item.sandbox]
     if mac and there and mac.replace("-", ":") not in there:
         raise ConfigError(f"{member.place}.mac", f"{mac} was asked for, but {', '.join(there)} came")
-    return Part(result, member.ifname, call.request.netns)
+    return Part(result, member.ifname, call.request.netns, bool(member.default_route))
 
 
 def _result(call: Call, plan: Plan, parts: Sequence[Part]) -> dict[str, Any]:

@@ -33,6 +33,9 @@ _SELECTION = (
     "config",
 )  # fmt: skip
 """The keys of a network selection element (NPWG specification 1.3, 4.1.2.1), and `config` in place of a file."""
+_BESIDE = ("interface", "infiniband-guid", "cni-args", "default-route", "portMappings")
+ADOPT = "podnet-adopt"
+"""The type of the plugin that has a key `interface` of its own."""
 _CAPABILITY = {"infiniband-guid": "infinibandGUID"}
 _FOR_ONE = ("ip", "gateway", "mac")
 """What CNI_ARGS say of one interface (in any case of letters) is said of the primary network's."""
@@ -132,6 +135,8 @@ def _member(conf: NetConf, request: Request, place: str, entry: object, index: i
     if not isinstance(entry, Mapping):
         raise ConfigError(place, f"a network is wanted, not {entry!r}"[:200], 'a configuration, or {"name": "green"}')
     is_bare = "type" in entry or "plugins" in entry
+    if is_bare:
+        _refuse_beside(entry, place)
     selection: Mapping[str, Any] = {"config": entry} if is_bare else entry
     for key, why in (("namespace", "networks have none here"), ("ipam-claim-reference", "claims are not read here")):
         if selection.get(key) not in ASKS_NOTHING:
@@ -158,6 +163,16 @@ def _member(conf: NetConf, request: Request, place: str, entry: object, index: i
     runtime = {**(conf.runtime if index == 0 else {}), **_runtime(selection, place)}
     runtime = {key: value for key, value in runtime.items() if value not in ASKS_NOTHING}
     return Member(place, network, ifname, runtime, _default_route(selection, place), index == 0)
+
+
+def _refuse_beside(entry: Mapping[str, Any], place: str) -> None:
+    """A selection's keys in a configuration itself would be read by nobody, and most plugins do not say so."""
+    if "type" in entry and "plugins" in entry:
+        raise ConfigError(place, "both type and plugins are given", "a configuration has one, and a list the other")
+    for key in _BESIDE:
+        if entry.get(key) is not None and not (key == "interface" and entry.get("type") == ADOPT):
+            hint = f'put the configuration into "config", and {key} beside it'
+            raise ConfigError(f"{place}.{key}", "it is a key of a selection, not of a configuration", hint)
 
 
 def _folder(raw: Mapping[str, Any]) -> str:

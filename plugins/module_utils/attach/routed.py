@@ -85,7 +85,10 @@ def _add(
         _refuse_idle(link.name, versions)
     have = in_pod(given)
     _refuse_second_default(space, have, given)
-    mtu = wish.mtu or min(link.mtu for link in links)
+    most = min(link.mtu for link in links)
+    mtu = wish.mtu or most
+    if mtu > most:
+        raise ConfigError("mtu", f"{mtu} bytes are more than the {most} of the uplink", "leave the key away")
     record = Record(*key, call.conf.name, ways(given, homes))
     result = render(_result(call, have, host, mac, mtu), call.conf.version)
     try:

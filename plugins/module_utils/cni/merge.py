@@ -20,11 +20,15 @@ from .versions import at_least
 
 @dataclass(frozen=True)
 class Part:
-    """What a plugin gave, and the interface name and the path of the namespace that it was called with."""
+    """What a plugin gave, and the interface name and the path of the namespace that it was called with.
+
+    `leads`: the pod leaves by its default routes, though it is not the primary one.
+    """
 
     result: Result
     ifname: str
     sandbox: str
+    leads: bool = False
 
 
 def merge(primary: Part, others: Sequence[Part]) -> Result:
@@ -32,7 +36,7 @@ def merge(primary: Part, others: Sequence[Part]) -> Result:
 
     A plugin that gives addresses and no interface has made the one that it was called for. An index that is of no
     interface counts as not given. Of two that are the same the first has its way, and gets what only the second says.
-    Default routes are the primary's alone; the DNS is that of the first plugin that has one.
+    Default routes are the primary's, and those of a part that leads; the DNS is that of the first plugin that has one.
     """
     results = [_whole(part) for part in (primary, *others)]
     same: dict[tuple[str, str], list[Interface]] = {}
@@ -46,7 +50,17 @@ def merge(primary: Part, others: Sequence[Part]) -> Result:
     return Result(
         tuple(_one_interface(items) for items in same.values()),
         _addresses(item for given in addresses for item in given),
-        _routes([*results[0].routes, *(item for result in results[1:] for item in result.routes if not _is_all(item))]),
+        _routes(
+            [
+                *results[0].routes,
+                *(
+                    item
+                    for part, result in zip(others, results[1:])
+                    for item in result.routes
+                    if part.leads or not _is_all(item)
+                ),
+            ]
+        ),
         next((result.dns for result in results if any(result.dns.values())), results[0].dns),
         _joined(result.foreign for result in results),
     )
