@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ansible_collections.podnet.ovs.tests.integration import cni
-from ansible_collections.podnet.ovs.tests.integration.caller import At, Caller, conflist, static
+from ansible_collections.podnet.ovs.tests.integration.caller import At, Caller, conflist, podnet, static
 from ansible_collections.podnet.ovs.tests.integration.traffic import pings
 from ansible_collections.podnet.ovs.tests.integration.wire import Tap, await_all, frame, tags_of
 from ansible_collections.podnet.ovs.tests.lab import Pod, until
@@ -503,3 +503,26 @@ def test_a_vlan_in_a_process_of_its_own(lab: Lab, datapath: str) -> None:
     assert caller.ask("CHECK", network, at, skip=UNCHECKED).code == 0
     caller.delete(network, at)
     assert links(Pod(node, "p1")) == {}
+
+
+ASK = "/tmp/ask-for-module"
+ASKED = f"{ASK}.log"
+
+
+def test_nobody_has_the_kernel_look_for_a_module_of_a_links_name(node: Light, caller: Caller) -> None:
+    """Asked for the index of a link that it does not have, the kernel may start modprobe, which takes milliseconds."""
+    network, at = conflist(podnet(ipam=cni.ipam()), name="green"), At("c1", "p1")
+    before = node.run("cat", "/proc/sys/kernel/modprobe").stdout.strip()
+    node.sh(f"printf '#!/bin/sh\necho \"$@\" >> {ASKED}\n' > {ASK}; chmod +x {ASK}; : > {ASKED}")
+    try:
+        node.sh(f"echo {ASK} > /proc/sys/kernel/modprobe")
+        python = "import socket; socket.if_nametoindex('nosuch')"
+        node.run("/usr/bin/python3", "-c", python, check=False)
+        assert "netdev-nosuch" in node.run("cat", ASKED).stdout, "what this is about"
+        node.sh(f": > {ASKED}")
+        caller.add(network, at)
+        assert caller.ask("CHECK", network, at).code == 0
+        caller.delete(network, at)
+        assert "netdev-" not in node.run("cat", ASKED).stdout
+    finally:
+        node.sh(f"echo {before} > /proc/sys/kernel/modprobe; rm {ASK} {ASKED}")

@@ -151,13 +151,21 @@ def _cidrs(given: Result) -> list[str]:
 
 def delete(call: Call) -> None:
     """DEL: link, port, leases; see `ending.delete`."""
-    ending.delete(call, let_go, lambda host, trace: subinterfaces.release(call, host, trace))
+    recorded: list[VlanSet] = []
+    ending.delete(
+        call,
+        partial(let_go, recorded=recorded),
+        lambda host, trace: subinterfaces.release(call, host, trace, VlanSet.union(recorded)),
+    )
 
 
-def let_go(request: Request, means: Means) -> tuple[list[PodnetError], bool]:
+def let_go(
+    request: Request, means: Means, recorded: list[VlanSet] | None = None
+) -> tuple[list[PodnetError], bool]:  # fmt: skip
     """Link and port of an attachment go. Gives what went wrong with the link, and whether there was or may be either.
 
-    A port that stays because the database is away is marked, and leads nowhere: the next ADD or GC takes it.
+    A port that stays because the database is away is marked, and leads nowhere: the next ADD or GC takes it. `recorded`
+    gets the VLANs of the pod that the port knows of.
     """
     failed: list[PodnetError] = []
     unseen: list[PodnetError] = []
@@ -165,7 +173,7 @@ def let_go(request: Request, means: Means) -> tuple[list[PodnetError], bool]:
     host = host_name(request.container_id, request.ifname)
     links: list[fastpath.LinkRemoval] = []
     attempt(failed, lambda: links.append(fastpath.LinkRemoval(host)))
-    attempt(unseen, lambda: there.append(_detach(host, means)))
+    attempt(unseen, lambda: there.append(_detach(host, means, [] if recorded is None else recorded)))
     for link in links:
         attempt(failed, partial(_waited, link, there))
     return failed, bool(failed or unseen or any(there))
@@ -180,9 +188,11 @@ def _waited(link: fastpath.LinkRemoval, there: list[object]) -> None:
     there.append(link.wait())
 
 
-def _detach(host: str, means: Means) -> bool:
+def _detach(host: str, means: Means, recorded: list[VlanSet]) -> bool:
     with means.switch(known_endpoint(), ANSWER_SECONDS, host) as switch:
         known = switch.followed(host)
+        port = switch.attachment(host) if known and known.subinterfaces else None
+        recorded += [port.mark.subinterfaces] if port else []
         guarded = switch.attachment(host) if known and known.spoof_check else None
         if guarded is not None:
             # First: a switch that does not take it now keeps its port, which says that there are flows of it.

@@ -68,11 +68,14 @@ def of_call(call: Call) -> tuple[Subinterface, ...]:
         return ()
 
 
-def release(call: Call, host: str, trace: bool) -> list[PodnetError]:
-    """DEL of each lease. Gives what went wrong, after all were tried; see `release_all`."""
-    wanted = [item for item in of_call(call) if item.ipam]
-    notes = [f"{host}.{item.vlan}" for item in wanted]
-    return release_all(lease_calls(call, wanted), notes, lambda _place: trace)
+def release(call: Call, host: str, trace: bool, recorded: VlanSet) -> list[PodnetError]:
+    """DEL of each lease, also of those that the port has recorded and the configuration has not any more.
+
+    Gives what went wrong, after all were tried; see `release_all`.
+    """
+    calls = lost_leases(call, recorded)
+    notes = [f"{host}.{each.request.ifname}" for each in calls]
+    return release_all(calls, notes, lambda _place: trace)
 
 
 def check(call: Call, space: PodSpace, previous: Result) -> None:

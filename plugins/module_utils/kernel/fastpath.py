@@ -10,11 +10,9 @@ made here is what the library makes.
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import os
 import socket
-import struct
 import sys
 import threading
 import time
@@ -23,6 +21,7 @@ from contextlib import closing
 
 from ..errors import INVALID_CONFIG, DeadlineExceeded, KernelError
 from ..model.names import InterfaceAddress
+from . import rtnetlink
 from .netns import visit
 from .offload import compute_checksums
 from .pod import PodRoute, Seen, index_of, set_sysctl
@@ -58,8 +57,7 @@ from .rtnetlink import (
     u32,
 )
 
-# linux/sockios.h, linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h, linux/veth.h
-_SIOCGIFINDEX = 0x8933
+# linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h, linux/veth.h
 _IFF_UP = 1
 _IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 4, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
@@ -79,6 +77,7 @@ class PodSpace:
     def __init__(self, netns_fd: int) -> None:
         self.netns_fd = netns_fd
         self._route, self._plain = visit(netns_fd, _open_both)
+        self._known: dict[str, int] = {}
 
     def __enter__(self) -> PodSpace:
         return self
@@ -100,12 +99,11 @@ class PodSpace:
         return ask(self._route, request, body, ANSWER_SECONDS, dump)
 
     def index(self, name: str) -> int | None:
-        """The interface's index, None if it is not there."""
-        request = struct.pack("16sI20x", os.fsencode(name), 0)
-        try:
-            return int(struct.unpack_from("16xI", fcntl.ioctl(self._plain, _SIOCGIFINDEX, request))[0])
-        except OSError:
-            return None
+        """The interface's index, None if it is not there. Raises KernelError."""
+        found = self._known.get(name) or rtnetlink.index_of(self._route, name)
+        if found is not None:
+            self._known[name] = found
+        return found
 
     def compute_checksums(self, name: str) -> None:
         """See `offload.compute_checksums`."""
@@ -134,6 +132,8 @@ class PodSpace:
             raise
 
     def _configure(self, name: str, wanted: Sequence[InterfaceAddress], routes: Sequence[PodRoute]) -> None:
+        if not wanted and not routes:
+            return
         index = self.index(name) or 0
         requests = [
             (NEWADDR, CREATE | EXCL, _address(index, item), f"{name} does not take the address {item}")

@@ -26,6 +26,7 @@ from .rtnetlink import (
     GROUP_LINK,
     LINK,
     ask,
+    index_of,
     open_route,
     parse,
 )
@@ -76,11 +77,10 @@ class News:
 
 def look(name: str) -> Seen | None:
     """The link of that name, None if there is none. Raises KernelError."""
-    try:
-        index = socket.if_nametoindex(name)
-    except OSError:
-        return None
     with closing(open_route()) as route:
+        index = index_of(route, name)
+        if index is None:
+            return None
         found = ask(route, GETLINK, LINK.pack(0, 0, index, 0, 0), _SECONDS)
         if not found:
             return None

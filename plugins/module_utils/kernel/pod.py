@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-import socket
+from contextlib import closing
 from dataclasses import dataclass
 
 from ..errors import KernelError
+from . import rtnetlink
+from .rtnetlink import open_route
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,9 @@ def exists(name: str) -> bool:
 
 
 def index_of(name: str) -> int | None:
-    """The interface's index in the calling thread's namespace, None if it is not there."""
-    try:
-        return socket.if_nametoindex(name)
-    except OSError:
-        return None
+    """The interface's index in the calling thread's namespace, None if it is not there. Raises KernelError."""
+    with closing(open_route()) as route:
+        return rtnetlink.index_of(route, name)
 
 
 def set_sysctl(name: str, key: str, value: str) -> None:

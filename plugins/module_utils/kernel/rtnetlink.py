@@ -39,6 +39,8 @@ Request = tuple[int, int, bytes, str]
 """Kind, flags, content, and what it means if the kernel refuses it."""
 
 _NETLINK_ROUTE = 0
+_IFLA_IFNAME, _IFLA_EXT_MASK, _SKIP_STATISTICS = 3, 29, 1 << 3
+_IFNAME_BYTES = 15
 _SOL_NETLINK, _CAP_ACK, _EXT_ACK, _GET_STRICT_CHK = 270, 10, 11, 12
 _SO_RCVBUFFORCE = 33
 _TYPE_MASK = 0x3FFF
@@ -223,6 +225,19 @@ def _packets(requests: Sequence[Request]) -> Iterator[list[tuple[int, Request]]]
         size += _align(length)
     if packet:
         yield packet
+
+
+def index_of(route: socket.socket, name: str) -> int | None:
+    """The index of the link of that name, None if it is not there. Raises KernelError, DeadlineExceeded.
+
+    By a message, not by SIOCGIFINDEX or what is made of it: there the kernel takes a name that it does not know for
+    that of a module, and starts modprobe, twice (net/core/dev_ioctl.c, dev_load).
+    """
+    if len(os.fsencode(name)) > _IFNAME_BYTES:
+        return None
+    pairs = [(_IFLA_IFNAME, os.fsencode(name) + b"\0"), (_IFLA_EXT_MASK, u32(_SKIP_STATISTICS))]
+    found = ask(route, GETLINK, LINK.pack(0, 0, 0, 0, 0) + attributes(pairs), ANSWER_SECONDS)
+    return int(LINK.unpack_from(found[0])[2]) if found else None
 
 
 def error_of(content: bytes) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from .rtnetlink import (
     Request,
     ask,
     attributes,
+    index_of,
     open_route,
     parse,
     talk_in_bulk,
@@ -92,11 +92,10 @@ def links_of(space: PodSpace) -> list[Link]:
 
 def host_link(name: str) -> Link | None:
     """A link of the caller's own namespace, None if it is not there. Raises KernelError, DeadlineExceeded."""
-    try:
-        index = socket.if_nametoindex(name)
-    except OSError:
-        return None
     with closing(open_route()) as route:
+        index = index_of(route, name)
+        if index is None:
+            return None
         found = ask(route, GETLINK, LINK.pack(0, 0, index, 0, 0), ANSWER_SECONDS)
     return _link(found[0]) if found else None
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.ownership import KEY_CONTAINER_ID, KEY_IFNAME, KEY_OWNER, KEY_SPOOF_CHECK, OWNER_OVS
+from ..model.ownership import KEY_CONTAINER_ID, KEY_IFNAME, KEY_OWNER, KEY_SPOOF_CHECK, KEY_SUBINTERFACES, OWNER_OVS
 from .jsonrpc import Updates
 from .podport import EMPTY, carries
 
@@ -21,13 +21,14 @@ and dies of a condition on another one that comes later: an agent's beside that 
 
 @dataclass(frozen=True)
 class Port:
-    """A port of ours. `limited`: it has a shaper."""
+    """A port of ours. `limited`: it has a shaper. `subinterfaces`: its pod has VLAN interfaces on it."""
 
     uuid: str
     container_id: str
     ifname: str
     limited: bool
     spoof_check: bool = False
+    subinterfaces: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,10 @@ class Replica:
             if ids.get(KEY_OWNER) != OWNER_OVS:
                 return  # somebody else's, of the name that one of ours would have
             limited = row.get("qos", EMPTY) != EMPTY
-            checked = KEY_SPOOF_CHECK in ids
-            self.ports[name] = Port(uuid, ids.get(KEY_CONTAINER_ID, ""), ids.get(KEY_IFNAME, ""), limited, checked)
+            self.ports[name] = Port(
+                uuid, ids.get(KEY_CONTAINER_ID, ""), ids.get(KEY_IFNAME, ""), limited, KEY_SPOOF_CHECK in ids,
+                KEY_SUBINTERFACES in ids,
+            )  # fmt: skip
 
     def _forget(self, table: str, row: Mapping[str, Any]) -> None:
         name = row.get("name", "")
