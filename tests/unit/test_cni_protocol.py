@@ -16,6 +16,7 @@ from ansible_collections.podnet.ovs.plugins.module_utils.attach.wish import deri
 from ansible_collections.podnet.ovs.plugins.module_utils.cni.config import (
     MAX_BYTES,
     decode,
+    decode_result,
     parse_netconf,
     valid_attachments,
 )
@@ -111,6 +112,25 @@ def test_what_is_no_configuration_is_code_6(stdin: bytes, word: str) -> None:
     with pytest.raises(DecodeError, match=word) as caught:
         decode(stdin)
     assert caught.value.code == 6
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["NaN", "[" * 63 + "]" * 63, "[" * 99999, '"\\ud800"', f'"{"x" * MAX_BYTES}"', "9" * 5000, '"\udcff"'],
+    ids=["no number", "deep", "very deep", "half", "big", "number", "no UTF-8"],
+)
+def test_a_result_that_no_configuration_can_bring_back_is_refused(value: str) -> None:
+    result = b'{"cniVersion": "1.0.0", "x": ' + value.encode("utf-8", "surrogateescape") + b"}"
+    with pytest.raises(DecodeError, match="what it printed"):
+        decode_result(result)
+    with pytest.raises(DecodeError):
+        decode(b'{"name": "a", "prevResult": ' + result + b"}")
+
+
+@pytest.mark.parametrize("value", ["[" * 59 + "]" * 59, f'"{"x" * (MAX_BYTES // 2 - 50)}"', '1, "x": 2', "1e300"])
+def test_a_result_that_is_taken_comes_back(value: str) -> None:
+    found = decode_result(b'{"cniVersion": "1.0.0", "x": ' + value.encode() + b"}")
+    assert decode(json.dumps({"name": "a", "prevResult": {"podnet.ovs/merged": found}}).encode())["name"] == "a"
 
 
 @pytest.mark.parametrize(

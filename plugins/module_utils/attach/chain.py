@@ -18,6 +18,7 @@ from typing import Any
 from ..cni.config import VALID_ATTACHMENTS, parse_netconf
 from ..cni.reply import Reported
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION
+from ..cni.result import parse_result
 from ..cni.versions import NEWEST, at_least, knows_newest
 from ..errors import INCOMPATIBLE_VERSION, UNAVAILABLE, DecodeError, PodnetError
 from .call import Call
@@ -66,6 +67,8 @@ def add(call: Call, progress: Progress) -> dict[str, Any]:
         given = _one(call, member, plugin, ADD, previous)
         if given is None:
             raise DecodeError(f"{member.words}: {plugin['type']} gave no result")
+        if not is_own(plugin):
+            parse_result(given, f"{member.words}: the result")
         previous, progress.begun = given, number
     return previous or {}
 

@@ -7,7 +7,6 @@ killed at the deadline.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -15,8 +14,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..cni.config import decode_result
 from ..cni.reply import DelegateError, Reported
-from ..errors import INTERNAL, INVALID_CONFIG, DeadlineExceeded
+from ..errors import INTERNAL, INVALID_CONFIG, DeadlineExceeded, DecodeError
 
 _CHUNK = 1 << 16
 _MOST = 1 << 22
@@ -104,11 +104,11 @@ class Delegate:
         if not quiet:
             raise DeadlineExceeded(f"the plugin {self.name} did not end its {self.verb} in time; it was ended")
         stdout, stderr = output[self._out], output[self._err]
-        document = _decode(stdout)
+        document, wrong = _decode(stdout)
         if status != 0:
             raise self._error(document, stdout, stderr, status)
-        if stdout.strip() and document is None:
-            raise DelegateError(f"the plugin {self.name} printed no JSON: {_short(stdout)}")
+        if wrong:
+            raise DelegateError(f"the plugin {self.name} printed no JSON that can be used: {_short(stdout)}", wrong)
         return document
 
     def _talk(self, output: dict[int, bytes], deadline: float) -> bool:
@@ -196,12 +196,14 @@ def _ended(pid: int) -> int:
         return -1
 
 
-def _decode(stdout: bytes) -> dict[str, Any] | None:
+def _decode(stdout: bytes) -> tuple[dict[str, Any] | None, str]:
+    """What it printed, None for nothing, and what is wrong with it."""
+    if not stdout.strip():
+        return None, ""
     try:
-        document = json.loads(stdout)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+        return decode_result(stdout), ""
+    except DecodeError as error:
+        return None, f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def _short(text: bytes) -> str:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
+_AROUND = 4
+"""Levels that a result gets around it on its way back."""
 MAX_NAME = 255
 """Characters of a name: IPAM plugins and runtimes make a file of it (linux/limits.h, NAME_MAX)."""
 MAX_DIGITS = 20
@@ -60,24 +62,36 @@ class NetConf:
 
 def decode(stdin: bytes) -> dict[str, Any]:
     """One JSON object. Duplicate keys, NaN and infinity, wild nesting, other encodings, half characters are refused."""
-    if len(stdin) > MAX_BYTES:
-        raise DecodeError(f"the configuration has {len(stdin)} bytes", f"at most {MAX_BYTES} are read")
+    return _decode(stdin, "the configuration", MAX_BYTES, MAX_DEPTH, _no_duplicates)
+
+
+def decode_result(stdout: bytes) -> dict[str, Any]:
+    """What another plugin printed. It has to fit into a configuration, in which it comes back as `prevResult`: what is
+    let through here and refused there makes a pod that no DEL takes away. Raises DecodeError.
+    """
+    return _decode(stdout, "what it printed", MAX_BYTES // 2, MAX_DEPTH - _AROUND, dict)
+
+
+def _decode(
+    data: bytes, what: str, most: int, depth: int, table: Callable[[list[tuple[str, Any]]], dict[str, Any]]
+) -> dict[str, Any]:  # fmt: skip
+    if len(data) > most:
+        raise DecodeError(f"{what} has {len(data)} bytes", f"at most {most} are read")
     try:
-        text = stdin.decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DecodeError(f"the configuration is not UTF-8: byte {error.start}") from error
-    _check_depth(text)
+        raise DecodeError(f"{what} is not UTF-8: byte {error.start}") from error
+    _check_depth(text, what, depth)
     try:
         value = json.loads(
-            text, object_pairs_hook=_no_duplicates, parse_int=_whole_number, parse_float=_number,
-            parse_constant=_no_constant,
-        )  # fmt: skip
+            text, object_pairs_hook=table, parse_int=_whole_number, parse_float=_number, parse_constant=_no_constant
+        )
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"the configuration is not JSON: {error}") from error
+        raise DecodeError(f"{what} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise DecodeError(f"the configuration is a JSON {type(value).__name__}", "an object is wanted")
+        raise DecodeError(f"{what} is a JSON {type(value).__name__}", "an object is wanted")
     if "\\u" in text:
-        _refuse_halves(value)
+        _refuse_halves(value, what)
     return value
 
 
@@ -202,21 +216,21 @@ def _number(text: str) -> float:
     return number
 
 
-def _refuse_halves(value: object) -> None:
+def _refuse_halves(value: object, what: str) -> None:
     """JSON can write half of a pair of surrogates (RFC 8259, 8.2). It is no character: no database takes it."""
     half = _HALF.search(json.dumps(value, ensure_ascii=False))
     if half:
-        raise DecodeError(f"the configuration is not UTF-8: \\u{ord(half[0]):x} is half of a character")
+        raise DecodeError(f"{what} is not UTF-8: \\u{ord(half[0]):x} is half of a character")
 
 
 def _no_constant(word: str) -> None:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _check_depth(text: str) -> None:
+def _check_depth(text: str, what: str, most: int) -> None:
     """Brackets inside strings count too: a bound, not a parser."""
     depth = 0
     for sign in re.finditer(r"[\[{\]}]", text):
         depth += 1 if sign[0] in "[{" else -1
-        if depth > MAX_DEPTH:
-            raise DecodeError("the configuration is nested too deeply", f"at most {MAX_DEPTH} levels are read")
+        if depth > most:
+            raise DecodeError(f"{what} is nested too deeply", f"at most {most} levels are read")
