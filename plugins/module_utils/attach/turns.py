@@ -10,6 +10,7 @@ IPAM plugin has ended, and does not miss the address that this one takes meanwhi
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -104,7 +105,8 @@ def _open(name: str) -> int:
             os.makedirs(FOLDER, mode=0o700, exist_ok=True)
             return os.open(path, flags, 0o600)
     except OSError as error:
-        raise PodnetError(f"cannot open {path}: {error.strerror}", "the plugin runs as root", TRY_AGAIN) from error
+        hint = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "the plugin runs as root"
+        raise PodnetError(f"cannot open {path}: {error.strerror}", hint, TRY_AGAIN) from error
 
 
 def _taken(fd: int) -> bool:
