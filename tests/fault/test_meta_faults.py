@@ -39,9 +39,20 @@ case $mode:$CNI_COMMAND in
     add-dies:ADD | del-dies:DEL) kill -KILL $$ ;;
     add-raves:ADD | del-raves:DEL) echo 'no JSON at all'; exit 0 ;;
     add-lies:ADD) echo '{{"cniVersion": "1.0.0", "ips": [{{"address": "everywhere"}}]}}'; exit 0 ;;
+    add-deep:ADD) echo '{{"cniVersion": "1.0.0", "x": {"[" * 99}{"]" * 99}}}'; exit 0 ;;
+    add-wild:ADD) echo '{{"cniVersion": "1.0.0", "x": {"[" * 99999}'; exit 0 ;;
+    add-nan:ADD) echo '{{"cniVersion": "1.0.0", "x": NaN}}'; exit 0 ;;
+    add-big:ADD) printf '{{"cniVersion": "1.0.0", "x": "%0999999d"}}' 1; exit 0 ;;
+    add-odd:ADD) echo '{{"cniVersion": "1.0.0", "routes": 5}}'; exit 0 ;;
     add-half:ADD) {cni.PEERS}/bridge > /dev/null; echo '{{"code": 100, "msg": "on purpose"}}'; exit 1 ;;
 esac
 exec {cni.PEERS}/bridge
+"""
+UNUSABLE = "printed no JSON that can be used"
+"""What a configuration cannot bring back as `prevResult`: a pod with such a result could never be deleted."""
+BIG = """#!/bin/sh
+[ $CNI_COMMAND = ADD ] || exit 0
+printf '{"cniVersion": "1.0.0", "interfaces": [{"name": "%s", "x": "%0400000d"}]}' $CNI_IFNAME 1
 """
 FAULTS = {
     "add-fails": "on purpose",
@@ -49,6 +60,11 @@ FAULTS = {
     "add-dies": "ended by signal 9",
     "add-raves": "printed no JSON",
     "add-lies": "everywhere",
+    "add-deep": UNUSABLE,
+    "add-wild": UNUSABLE,
+    "add-nan": UNUSABLE,
+    "add-big": UNUSABLE,
+    "add-odd": "the result.routes: a list is wanted, not 5",
     "add-half": "on purpose",
     "del-fails": "on purpose",
     "del-hangs": "did not end its DEL in time",
@@ -177,7 +193,7 @@ def check_words(answer: cni.Answer, mode: str, place: int) -> None:
     document = answer.document
     assert f"delegates[{place}] (odd, {'net' + str(place) if place else 'eth0'})" in document["msg"], document
     assert FAULTS[mode] in document["msg"], document
-    assert document["code"] == {"missing": 7, "add-lies": 6}.get(mode, document["code"])
+    assert document["code"] == {"missing": 7, "add-lies": 6, "add-odd": 6}.get(mode, document["code"])
     assert "Traceback" not in answer.stderr
 
 
@@ -252,6 +268,70 @@ def test_no_room_for_the_state(node: Light, caller: Caller) -> None:
         node.sh(f"umount {STATE}")
     assert answer.code == 1 and STATE in answer.document["msg"], answer
     assert what_is_left(node) == ""
+    caller.delete(conf, AT)
+
+
+def test_no_room_for_the_results(node: Light, caller: Caller) -> None:
+    conf = network(0)
+    node.sh(f"mkdir -p {RESULTS} && mount -t tmpfs -o size=4k none {RESULTS}; head -c 4096 /dev/zero > {RESULTS}/f")
+    try:
+        answer = caller.ask("ADD", conf, AT)
+        caller.delete(conf, AT)
+        assert node.run("ls", "-A", RESULTS).stdout.split() == ["f"]
+    finally:
+        node.sh(f"umount {RESULTS}")
+    assert answer.code == 1 and RESULTS in answer.document["msg"], answer
+    assert what_is_left(node) == ""
+
+
+def test_a_disk_that_is_only_read(node: Light, caller: Caller) -> None:
+    """The ADD fails, and its DEL finds nothing that it would have to write for."""
+    conf = network(0)
+    node.sh(f"mkdir -p {STATE} && mount -t tmpfs -o ro none {STATE}")
+    try:
+        answer = caller.ask("ADD", conf, AT)
+        assert answer.code == 1 and STATE in answer.document["msg"], answer
+        assert "on the way back" not in answer.stdout
+        assert what_is_left(node) == ""
+        caller.delete(conf, AT)
+    finally:
+        node.sh(f"umount {STATE}")
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_second_add_does_no_harm_though_the_state_is_lost(node: Light, caller: Caller, place: int) -> None:
+    conf = network(place)
+    caller.add(conf, AT)
+    node.run("rm", "-r", STATE)
+    before = node.run("ip", "-n", "p1", "addr").stdout, what_is_left(node)
+    answer = caller.ask("ADD", conf, AT)
+    assert answer.code == 1 and "has an interface" in answer.document["msg"], answer
+    assert (node.run("ip", "-n", "p1", "addr").stdout, what_is_left(node)) == before
+    caller.delete(conf, AT)
+
+
+def test_an_interface_of_another_attachment_is_not_taken_away(node: Light, caller: Caller) -> None:
+    """Plugins that find their interface's name in use fail, and on DEL remove whatever is called so."""
+    other = conflist(odd("other"), name="other")
+    there = At("c1", "p1", "net1")
+    caller.add(other, there)
+    before = node.run("ip", "-n", "p1", "addr", "show", "net1").stdout
+    answer = caller.ask("ADD", network(1), AT)
+    assert answer.code == 1 and "has an interface net1 already" in answer.document["msg"], answer
+    assert node.run("ip", "-n", "p1", "addr", "show", "net1").stdout == before
+    caller.delete(other, there)
+
+
+def test_a_result_that_does_not_come_back(node: Light, caller: Caller) -> None:
+    """Each network's fits into a configuration, and all of them do not."""
+    node.write("/opt/cni/bin/big", BIG, "755")
+    big = [{"name": f"big{number}", "type": "big"} for number in range(3)]
+    conf = conflist({"type": "podnet-meta", "delegates": [green(), *big], "result": "merged"}, name="multi")
+    answer = caller.ask("ADD", conf, AT)
+    assert answer.code == 1 and "with the result of all networks" in answer.document["msg"], answer
+    assert what_is_left(node) == ""
+    conf["plugins"][0]["delegates"] = [green(), big[0]]
+    caller.add(conf, AT)
     caller.delete(conf, AT)
 
 

@@ -301,6 +301,7 @@ def test_requested_addresses_are_looked_for_in_the_result(node: Light, caller: C
         ([{"type": "bridge"}, {"name": "green", "namespace": "other"}], {}, "delegates[1].namespace"),
         ([{"type": "bridge"}, {"config": {"type": "bridge"}, "defaultRoute": []}], {}, "delegates[1].defaultRoute"),
         ([{"type": "bridge"}, {"config": {"type": "bridge"}, "ips": "10.0.0.1"}], {}, "delegates[1].ips"),
+        ([{"type": "bridge"}, {"config": {"type": "bridge"}, "ips": ["10.0.0.1/99"]}], {}, "delegates[1].ips[0]"),
         ([{"type": "bridge"}, {"config": {"type": "bridge"}, "default-route": ["no"]}], {}, "default-route[0]"),
         ([{"type": "bridge"}, {"type": "bridge", "interface": "lan0"}], {}, "delegates[1].interface"),
         ([{"type": "bridge"}, {"type": "bridge", "default-route": ["10.0.0.1"]}], {}, "delegates[1].default-route"),

@@ -75,6 +75,15 @@ def test_a_selection_without_a_name_says_that_it_lacks_one(selection: dict[str, 
     assert caught.value.path == "delegates[1].name"
 
 
+@pytest.mark.parametrize("value", [7, "10.0.0.1", [7], [["10.0.0.1"]], ["everywhere"], ["10.0.0.1/99"]])
+def test_addresses_that_are_asked_for_are_some(value: Any) -> None:
+    network = {"name": "fixed", "type": "podnet-ovs", "capabilities": {"ips": True}}
+    with pytest.raises(ConfigError, match=r"runtimeConfig\.ips"):
+        plan({"delegates": [network], "runtimeConfig": {"ips": value}})
+    with pytest.raises(ConfigError, match=r"delegates\[1\]\.ips"):
+        plan({"delegates": [network, {"config": network, "ips": value}]})
+
+
 def test_what_arguments_say_of_one_interface_is_said_of_the_first() -> None:
     first, second = plan({"delegates": [{"type": "bridge"}, {"type": "ptp"}]}).members
     args = {"K8S_POD_NAME": "p", "IP": "10.0.0.1", "MAC": "02:00:00:00:00:01", "gateway": "10.0.0.254"}

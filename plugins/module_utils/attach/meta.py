@@ -10,17 +10,18 @@ first, then the others as they are listed; the first that fails fails the pod, a
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..cni.config import valid_attachments
+from ..cni.config import decode, valid_attachments
 from ..cni.merge import Part, lost, merge
 from ..cni.request import ADD, CHECK, DEL, GC, STATUS, VERSION, Request
 from ..cni.result import Result, parse_result, render
-from ..errors import TRY_AGAIN, UNAVAILABLE, ConfigError, PodnetError
+from ..errors import TRY_AGAIN, UNAVAILABLE, ConfigError, DecodeError, PodnetError
 from . import chain, meta_state
 from .call import Call, Means
 from .common import attempt, earlier, netns_of, open_space, taken
@@ -67,7 +68,9 @@ def add(call: Call) -> dict[str, Any]:
         writing.wait(call.seconds(STATE_SECONDS))
         meta_state.keep_results(request.container_id, request.ifname, documents)
         call.steps.done("state")
-        return _result(call, plan, parts)
+        result = _result(call, plan, parts)
+        _refuse_too_much(call, result)
+        return result
 
 
 def delete(call: Call) -> None:
@@ -153,14 +156,18 @@ def _let_go(request: Request, _means: Means) -> bool:
 def _refuse_taken(call: Call, plan: Plan) -> None:
     """Raises PodnetError if this attachment is there already: neither it nor what is known of it must be lost.
 
-    A plugin of our own says so itself, and takes nothing away that it has not made.
+    A plugin of our own says so itself, and takes nothing away that it has not made. Others are asked for DEL when they
+    fail, and then take away what has their interface's name, whoever made it.
     """
     request = call.request
     known = meta_state.read(request.container_id, request.ifname)
-    if known is None and chain.is_own(plan.members[0].network.plugins[0]):
+    names = [member.ifname for member in plan.members if not chain.is_own(member.network.plugins[0])]
+    if known is not None:
+        names = [request.ifname, *(member.ifname for member in known.members), *names]
+    if not names:
         return
     with open_space(call) as space:
-        for name in (request.ifname, *(member.ifname for member in (known.members if known else ()))):
+        for name in names:
             if space.index(name) is not None:
                 raise taken(name, call.waited or call.means.doubled)
 
@@ -195,6 +202,15 @@ def _result(call: Call, plan: Plan, parts: Sequence[Part]) -> dict[str, Any]:
     return document
 
 
+def _refuse_too_much(call: Call, result: Mapping[str, Any]) -> None:
+    """Raises PodnetError for a result with which DEL, that gets it as `prevResult`, would be refused ever after."""
+    try:
+        decode(json.dumps({**call.conf.raw, "prevResult": result}).encode())
+    except DecodeError as error:
+        hint = "less networks, or those that say less"
+        raise DecodeError(f"with the result of all networks {error.message} ({error.hint})", hint) from error
+
+
 def _refuse_unready(plan: Plan, code: int) -> None:
     if plan.ready_file and not os.path.exists(plan.ready_file):
         raise PodnetError(f"readinessindicatorfile: {plan.ready_file} is not there yet", "try again", code)
@@ -222,7 +238,8 @@ def _take_back(
     attempt([], lambda: writing.wait(STATE_SECONDS))
     if failed:
         raise _joined(failed)
-    meta_state.forget(call.request.container_id, call.request.ifname)
+    # What was given is another attachment's that this one only found.
+    meta_state.forget(call.request.container_id, call.request.ifname, with_results=any(item.begun for item in begun))
 
 
 def _collect_one(call: Call, item: meta_state.Attachment) -> list[PodnetError]:

@@ -26,6 +26,8 @@ from .meta_wish import Member
 SCHEMA = 1
 """Keys may be added, a newer one is refused."""
 _ENDING = ".json"
+_HALF = ".new"
+"""Of a file that is being written."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,9 @@ def keep_results(container_id: str, ifname: str, results: Sequence[Mapping[str, 
     path = _path(META_RESULTS, container_id, ifname)
     try:
         os.makedirs(META_RESULTS, mode=0o700, exist_ok=True)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
+        with open(path + _HALF, "w", encoding="utf-8") as file:
             json.dump({"schema": SCHEMA, "results": list(results)}, file)
-        os.replace(f"{path}.new", path)
+        os.replace(path + _HALF, path)
     except OSError as error:
         raise PodnetError(f"cannot write {path}: {error.strerror}", "is there room in /run?") from error
 
@@ -115,26 +117,28 @@ def results(container_id: str, ifname: str, count: int) -> list[Mapping[str, Any
     try:
         with open(_path(META_RESULTS, container_id, ifname), encoding="utf-8") as file:
             found = json.load(file)["results"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     whole = isinstance(found, list) and len(found) == count and all(isinstance(item, dict) for item in found)
     return found if whole else None
 
 
-def forget(container_id: str, ifname: str) -> None:
+def forget(container_id: str, ifname: str, with_results: bool = True) -> None:
     """The attachment is gone. If a power cut brings it back, its networks are taken away once more: no harm.
+
+    Without `with_results` what the networks gave stays.
 
     Raises PodnetError.
     """
-    for folder in (META, META_RESULTS):
-        path = _path(folder, container_id, ifname)
+    own, given = (_path(folder, container_id, ifname) for folder in (META, META_RESULTS))
+    for path in (own, given, given + _HALF) if with_results else (own,):
         try:
             os.unlink(path)
-        except FileNotFoundError:
-            pass
         except OSError as error:
-            raise PodnetError(f"cannot remove {path}: {error.strerror}") from error
-        sweep(path)
+            # On a disk that is only read the kernel says so of files that are not there, too.
+            if os.path.lexists(path):
+                raise PodnetError(f"cannot remove {path}: {error.strerror}", "is the disk only read?") from error
+    sweep(own)
 
 
 def _path(folder: str, container_id: str, ifname: str) -> str:
@@ -155,5 +159,5 @@ def _read(path: str) -> Attachment | None:
         )  # fmt: skip
     except DecodeError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, PodnetError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, PodnetError):
         return None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +103,7 @@ def parse_plan(conf: NetConf, request: Request, strict: bool = True) -> Plan:
             if strict:
                 raise
     if strict:
+        _addresses(conf.runtime.get("ips") or [], "runtimeConfig.ips")
         _refuse_none_or_twice(members)
         _refuse_undeclared(members)
         return Plan(tuple(members), choice(raw, "result", "", MODES) or PRIMARY, _ready_file(raw))
@@ -234,7 +236,11 @@ def _addresses(value: object, path: str) -> None:
     if not isinstance(value, list):
         raise ConfigError(path, f"a list of addresses is wanted, not {value!r}"[:200], 'like ["10.0.0.7/24"]')
     for index, item in enumerate(value):
-        parse_address_alone(item.partition("/")[0] if isinstance(item, str) else item, f"{path}[{index}]")
+        try:
+            ipaddress.ip_interface(item if isinstance(item, str) else "")
+        except ValueError:
+            hint = "like 10.0.0.7/24 or fd00::7/64"
+            raise ConfigError(f"{path}[{index}]", f"{item!r} is not an address"[:200], hint) from None
 
 
 def _maps(value: object, path: str) -> None:
