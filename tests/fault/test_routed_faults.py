@@ -216,3 +216,19 @@ def test_dels_beside_an_add(bench: Bench, name: str, way: str) -> None:
             assert [item.result().code for item in removed] == [0, 0]
             take_away(bench, conf, "p1")
             check_left(bench, before, "DELs beside an ADD")
+
+
+@pytest.mark.parametrize("how", ["DEL", "GC"])
+def test_a_del_that_was_killed_after_its_uplink_was_gone(bench: Bench, how: str) -> None:
+    """Its rules are gone already, and with the link all but the end of its tables."""
+    bench.add(ROUTED)
+    bench.make_eth2_anew()
+    bench.lay_eth2()
+    bench.node.sh("for f in -4 -6; do ip $f rule delete pref 2010; ip $f rule delete pref 2110; done")
+    assert len(bench.table_lines("unreachable default")) == 2
+    if how == "GC":
+        bench.node.run("rm", "-r", "/run/podnet/routed")
+        bench.collect(ROUTED)
+        assert bench.table_lines("unreachable default") == []
+    take_away(bench, ROUTED, "p1")
+    assert bench.table_lines("unreachable default") == []

@@ -90,7 +90,8 @@ def withdraw(host: str) -> bool:
                 addresses -= other.addresses if other.host != host else set()
             attempt(failed, partial(remove_link, host))
             there = bool(record or index is not None)
-            attempt(failed, partial(_clear, routing, seen.about(addresses), _tables(record)))
+            tables = _tables(record) | seen.left_behind()
+            attempt(failed, partial(_clear, routing, seen.about(addresses), tables))
         if not failed:
             records.forget(host)
     if failed:
@@ -99,8 +100,8 @@ def withdraw(host: str) -> bool:
 
 
 def sweep() -> int:
-    """Rules about addresses that no attachment has, and that lead to no pod, go with all that belongs to them. Gives
-    how many things. Raises PodnetError.
+    """Rules about addresses that no attachment has, and that lead to no pod, go with all that belongs to them; and what
+    a killed call left in tables of links that are gone. Gives how many things. Raises PodnetError.
     """
     with records.turn(TURN_SECONDS), Routing() as routing:
         seen = routing.look()
@@ -108,7 +109,7 @@ def sweep() -> int:
         for link in {item.device for item in seen.routes}:
             alive |= seen.led_to(link) if _is_pods(link) else set()
         lost = {rule.address for rule in seen.rules} - alive
-        return _clear(routing, seen.about(lost))
+        return _clear(routing, seen.about(lost), seen.left_behind())
 
 
 @dataclass

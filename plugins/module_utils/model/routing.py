@@ -198,6 +198,11 @@ class Seen:
             *(proxy for proxy in self.proxies if proxy.address in wanted),
         ]
 
+    def left_behind(self) -> set[tuple[int, int]]:
+        """Tables of uplinks (family and number) that no rule names any more, though they still end in `unreachable`."""
+        ends = (item for item in self.routes if item.kind == UNREACHABLE and is_uplinks(item.table))
+        return {(item.family, item.table) for item in ends} - {(rule.family, rule.table) for rule in self.rules}
+
     def unused(self, tables: Iterable[tuple[int, int]]) -> list[HostRoute]:
         """The routes in those of these tables (family and number) that no rule names."""
         free = set(tables) - {(rule.family, rule.table) for rule in self.rules}
