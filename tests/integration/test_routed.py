@@ -420,6 +420,16 @@ def test_bad_configurations_leave_nothing(bench: Bench) -> None:
         assert found == code and words in said, said
 
 
+@pytest.mark.parametrize("given", ["10.1.0.11/24", "10.2.0.11/24", "10.2.0.255/24", "fd00:2::11/64", "fd00:3::11/64"])
+def test_a_pod_does_not_get_an_address_of_the_node(bench: Bench, given: str) -> None:
+    """What the node itself sends from there would leave by the pod's uplink: the node would be cut off."""
+    gateway = "fd00:2::1" if ":" in given else "10.2.0.1"
+    conf = configuration("b", ipam={"type": "static", "addresses": [{"address": given, "gateway": gateway}]})
+    code, said = bench.fails(conf)
+    assert code == 7 and f"{given.partition('/')[0]} is an address of the node itself" in said
+    bench.delete(conf)
+
+
 def test_an_interface_that_is_there_is_refused_before_anything(bench: Bench) -> None:
     bench.add(configuration("b"))
     code, said = bench.fails(configuration("b", 101))

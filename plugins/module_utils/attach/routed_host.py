@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
-from ..errors import TRY_AGAIN, PodnetError
+from ..errors import TRY_AGAIN, ConfigError, PodnetError
 from ..kernel import hostlink, pod
 from ..kernel.fastpath import remove_link
 from ..kernel.routed import Routing
@@ -38,6 +38,9 @@ def install(record: Record, mac: str, seconds: float) -> list[str]:
     """
     asked = []
     with records.turn(min(seconds, TURN_SECONDS)), Routing() as routing:
+        for address in sorted(record.addresses):
+            if routing.is_own(address):  # rules about it would send the node's own packets astray
+                raise ConfigError("ipam", f"{address} is an address of the node itself", "take it out of the range")
         records.write(record)
         for other in records.load_all():
             left = tuple(way for way in other.ways if way.address not in record.addresses)

@@ -61,6 +61,8 @@ PROTOCOL = 2
 # linux/rtnetlink.h, linux/fib_rules.h, linux/neighbour.h
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 4, 5, 6, 15
 _RTN_UNICAST, _RTN_UNREACHABLE, _SCOPE_LINK = 1, 7, 253
+_RTN_OWN = (2, 3, 4, 5)
+"""Local, broadcast, anycast, multicast."""
 _FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE, _FRA_PROTOCOL = 1, 2, 6, 15, 21
 _FRA_SUPPRESS_LENGTH = 14
 _FRA_PLAIN = {_FRA_DST, _FRA_SRC, _FRA_PRIORITY, _FRA_TABLE, _FRA_PROTOCOL, _FRA_SUPPRESS_LENGTH}
@@ -114,6 +116,15 @@ class Routing:
                 for answer in self._dump(GETROUTE, body):
                     found.update(item for item in _routes_in(answer) if item.table == number)
         return frozenset(found)
+
+    def is_own(self, address: str) -> bool:
+        """Whether an address is the node's itself, or that of all on a network of it. Raises DeadlineExceeded."""
+        packed = _packed(address)
+        body = ROUTE.pack(_family(address), len(packed) * 8, *[0] * 7) + attributes([(_RTA_DST, packed)])
+        with suppress(KernelError):  # the kernel's word for what no route leads to
+            kinds = [ROUTE.unpack_from(answer)[7] for answer in ask(self._route, GETROUTE, body, ANSWER_SECONDS)]
+            return any(kind in _RTN_OWN for kind in kinds)
+        return False
 
     def add(self, things: Iterable[HostRoute | HostRule | Proxy]) -> None:
         """Makes them, in this order. Raises KernelError that names the first that the kernel refused: a route that is
