@@ -70,7 +70,7 @@ def lan(lab: Lab) -> Lan:
 
 
 @pytest.mark.holds("SLAAC: addresses and routes keep their lifetimes, and the next advertisement renews them")
-@pytest.mark.parametrize("mode", ["eui64", "random"])
+@pytest.mark.parametrize("mode", ["eui64", pytest.param("random", marks=pytest.mark.full)])
 def test_the_kernel_goes_on_where_the_addresses_are(lab: Lab, lan: Lan, datapath: str, mode: str) -> None:
     from ansible_collections.podnet.ovs.tests.lab import Nic
 
