@@ -195,7 +195,7 @@ def test_without_a_gateway_only_if_all_are_neighbours(bench: Bench) -> None:
     bench.add(conf)
     assert "default dev eth2 proto kernel scope link" in bench.table("eth2")
     for family in (4, 6):
-        assert Pod(bench.node, "p1").run("ping", "-c", "1", "-W", "1", address("b", 1, family)).returncode == 0
+        assert Pod(bench.node, "p1").run("ping", "-c", "3", "-W", "2", address("b", 1, family)).returncode == 0
     bench.delete(conf)
 
 
@@ -629,15 +629,17 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGES, ids=[damage[:40] for damage, _words in DAMAGES])
 def test_check_names_what_is_damaged(made: Bench, damage: str, words: str) -> None:
-    """In-process, where nobody repairs it meanwhile."""
     with cni.tidy(made.node, "p1"):
         made.lay_eth2()
         conf = configuration("b")
         result = made.add(conf)
         index = json.loads(made.node.run("ip", "-j", "link", "show", "eth2").stdout)[0]["ifindex"]
-        made.node.sh(f"T={20000 + index} H={host_name('c1', 'eth0')}; {damage}")
         try:
-            answer = made.call("CHECK", {**conf, "prevResult": result})
+            for _try in range(8):  # an agent that is there may have repaired it before the call
+                made.node.sh(f"T={20000 + index} H={host_name('c1', 'eth0')}; {damage} || true")
+                answer = made.call("CHECK", {**conf, "prevResult": result})
+                if answer.code:
+                    break
             assert answer.code == 1 and words in answer.document["msg"], answer
         finally:
             made.node.sh("sysctl -qw net.ipv4.conf.eth2.forwarding=1; ip rule delete pref 2110 lookup 20999 || true")

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
 from ..cni.config import valid_attachments
 from ..cni.request import Request
 from ..cni.result import Interface, Result, render
-from ..errors import TRY_AGAIN, UNAVAILABLE, ConfigError, PodnetError, RefusedError
+from ..errors import TRY_AGAIN, UNAVAILABLE, ConfigError, DeadlineExceeded, PodnetError, RefusedError
 from ..kernel import fastpath, hostlink, pod
 from ..kernel.defaults import default_families
 from ..kernel.routed import families, neighbour
@@ -208,9 +208,11 @@ def collect(call: Call) -> None:
 
 
 def _repair(call: Call) -> None:
-    if records.any_there():
-        with call.switch(known_endpoint()) as switch:
-            repaired = routed_host.repair(partial(uplinks.now, switch))
+    """Whoever changes the node at this moment is followed by another look, the agent's or a later GC's."""
+    if not records.any_there():
+        return
+    with suppress(DeadlineExceeded), call.switch(known_endpoint()) as switch:
+        repaired = routed_host.repair(partial(uplinks.now, switch))
         for name, addresses in repaired.asked.items():
             call.means.announce(-1, [(name, "", addresses)])
 
