@@ -388,7 +388,7 @@ def test_a_killed_add_leaves_nothing_after_the_runtimes_del(node: Light, caller:
     assert process.stdin is not None
     process.stdin.write(json.dumps({**conf["plugins"][0], "cniVersion": "1.1.0", "name": "multi"}).encode())
     process.stdin.close()
-    time.sleep(0.7)
+    until(lambda: "ADD net1" in node.run("sh", "-c", f"cat {CALLS} || true").stdout, 20, "the network that hangs")
     process.kill()
     process.wait(10)
     mend(node)
